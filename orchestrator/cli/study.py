@@ -87,7 +87,7 @@ def provision(options: Options, cpus: tuple[int, ...] | None, provider: str | No
         loaded = options.study()
         with DownloadProgress(options.stderr()) as progress:
             provider_ = make(loaded, store, report)
-            inventory = provision_.provision(loaded, store, provider_, on_guest, progress)
+            inventory = provision_.provision(loaded, store, provider_, on_guest, progress, report)
     result(
         options, to_json(inventory), f"{counted(len(inventory.guests), 'guest')} ready; next: vbstudy sweep"
     )

@@ -25,12 +25,17 @@ class Job:
 
 
 class ParallelJobs:
-    """Runs jobs. `stop_guest` ends what runs in a guest, whoever waits for it."""
+    """Runs jobs. `stop_guest` ends what runs in a guest, whoever waits for it; `waiting` is called
+    once for a guest that cannot be stopped."""
 
-    def __init__(self, stop_guest: Callable[[GuestSpec], None]) -> None:
+    def __init__(
+        self, stop_guest: Callable[[GuestSpec], None], waiting: Callable[[str], None] | None = None
+    ) -> None:
         self.stop = threading.Event()
         """Set when all are to come to their end."""
         self._stop_guest = stop_guest
+        self._waiting = waiting
+        self._unstopped: set[str] = set()  # guests that were reported
         self._running: dict[str, GuestSpec] = {}
         self._failed: set[str] = set()  # guests that get no further job
         self._errors: list[BaseException] = []
@@ -94,11 +99,17 @@ class ParallelJobs:
             thread.join()
 
     def _end_running(self) -> None:
-        """Ends what still runs in guests, so that the threads that follow it come to their end."""
+        """Ends what still runs in guests, so that the threads that follow it come to their end. What runs in
+        one that cannot be stopped is waited for."""
         with self._lock:
             running = list(self._running.values())
         for guest in running:
-            self._stop_guest(guest)
+            try:
+                self._stop_guest(guest)
+            except Exception as error:  # noqa: BLE001  (others are stopped, whatever keeps this one up)
+                if self._waiting and guest.name not in self._unstopped:
+                    self._waiting(f"guest {guest.name} cannot be stopped, its work goes on: {error}")
+                self._unstopped.add(guest.name)
 
     def _guard(self, job: Job, lease: Lease) -> None:
         try:

@@ -47,7 +47,7 @@ class LocalEngine:
     def run(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary, checked: Checked) -> None:
         self._stop_idle({guest_for(spec) for spec in specs})
         snapshots.prepare(self._study, self._store)  # point: snapshots prepared
-        parallel_jobs = ParallelJobs(self._provider.stop)
+        parallel_jobs = ParallelJobs(self._provider.stop, observer.waiting)
         attempts = Attempts(self._study, self._store, self._agent, parallel_jobs.stop, observer, checked)
         guests = OpenGuests(self._session, self._guests_at_once())
         turns = _Turns(attempts=attempts, guests=guests, observer=observer, summary=summary)

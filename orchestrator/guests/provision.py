@@ -26,13 +26,14 @@ from orchestrator.inventory import (
 from orchestrator.providers import Provider, machine_of, make_former
 from orchestrator.store.store import Store, now
 from orchestrator.study.schema import Study
+from orchestrator.text import Say
 
 OnGuest = Callable[[Guest], None]
 OnDownload = Callable[[str, int, int], None]
 
 
 def provision(
-    study: Study, store: Store, provider: Provider, on_guest: OnGuest, on_download: OnDownload
+    study: Study, store: Store, provider: Provider, on_guest: OnGuest, on_download: OnDownload, say: Say
 ) -> Inventory:
     """Makes `guests.json` true to the study: one guest for each count in `cpus` (and CPU model, where
     several are compared), no others; side by side as far as there are cores. Data sets that are not on
@@ -46,13 +47,15 @@ def provision(
     for spec in former:
         if spec not in wanted or kind != provider.name:
             make_former(kind, study, store).destroy(spec)
-    guests = make_all(wanted, provider, on_guest)
+    guests = make_all(wanted, provider, on_guest, say)
     inventory = Inventory(version=INVENTORY_VERSION, provider=provider.name, guests=guests)
     write_inventory(store.guests_file, inventory)
     return inventory
 
 
-def make_all(specs: list[GuestSpec], provider: Provider, on_guest: OnGuest) -> tuple[Guest, ...]:
+def make_all(
+    specs: list[GuestSpec], provider: Provider, on_guest: OnGuest, say: Say | None = None
+) -> tuple[Guest, ...]:
     """In the order of `specs`."""
     made: dict[str, Guest] = {}
 
@@ -67,7 +70,7 @@ def make_all(specs: list[GuestSpec], provider: Provider, on_guest: OnGuest) -> t
         if machine not in leases:
             leases[machine] = CoreLeases(provider.cores(spec), machine)
         jobs.append(Job(guest=spec, leases=leases[machine], work=functools.partial(make, spec)))
-    ParallelJobs(provider.stop).run(jobs)
+    ParallelJobs(provider.stop, say).run(jobs)
     return tuple(made[spec.name] for spec in specs)
 
 

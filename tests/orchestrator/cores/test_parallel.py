@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from orchestrator.cores.leases import CoreLeases
-from orchestrator.cores.parallel import Job, ParallelJobs
+from orchestrator.cores.parallel import POLL_S, Job, ParallelJobs
 from orchestrator.errors import GuestError
 from orchestrator.inventory import guest_spec
 
@@ -151,3 +151,25 @@ def test_a_second_interrupt_does_not_leave_a_guest_at_work():
         ParallelJobs(stop).run(jobs(work, ONE))
     assert ended.is_set()
     assert not any(thread.name == ONE.name for thread in threading.enumerate())
+
+
+def test_a_guest_that_cannot_be_stopped_is_reported_once_and_the_others_stop():
+    ended, reported, begun = threading.Event(), [], threading.Barrier(2)
+
+    def stop(guest):
+        if guest is ONE:
+            raise GuestError("node1 cannot be reached")
+        ended.set()
+
+    def work(guest, lease):
+        begun.wait(120)
+        if guest is ONE:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        assert ended.wait(120)
+        if guest is ONE:
+            time.sleep(3 * POLL_S)  # its work goes on
+
+    with pytest.raises(KeyboardInterrupt):
+        ParallelJobs(stop, reported.append).run(jobs(work, ONE, TWO))
+    assert not {ONE.name, TWO.name} & {thread.name for thread in threading.enumerate()}
+    assert reported == ["guest cpus-1 cannot be stopped, its work goes on: node1 cannot be reached"]
