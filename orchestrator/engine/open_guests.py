@@ -34,13 +34,14 @@ class OpenGuests:
             session = self._idle.pop(name, None)
             self._up.add(name)
             idle = list(self._idle)[: max(len(self._up) - self._at_most, 0)]
-            in_the_way = [self._idle.pop(other) for other in idle]
+            closing = [self._idle.pop(other) for other in idle]
             self._up.difference_update(idle)
-        for other in in_the_way:
-            other.close()
         if session is not None and session.cores != lease.cores:
-            session.close()
+            closing.append(session)
             session = None
+        for each in closing:
+            with contextlib.suppress(VbstudyError):  # its next start stops it first, and raises
+                each.close()
         return session or self._new_session(guest, lease.cores)
 
     def leave(self, session: Session) -> None:
@@ -55,7 +56,13 @@ class OpenGuests:
         session.close()
 
     def close_idle(self) -> None:
-        """After a sweep that did not come to its end, for a reason that says more than what fails here."""
-        while self._idle:
-            with contextlib.suppress(VbstudyError):
-                self.close(self._idle.popitem()[1])
+        """After a sweep that did not come to its end, for a reason that says more than what fails here. An
+        interrupt is raised when all are closed."""
+        try:
+            while self._idle:
+                with contextlib.suppress(VbstudyError):
+                    self.close(next(iter(self._idle.values())))
+                self._idle.pop(next(iter(self._idle)))
+        except KeyboardInterrupt:
+            self.close_idle()
+            raise

@@ -16,6 +16,12 @@ class Session:
         self._log.append(f"close {self.guest.spec.cpus}")
 
 
+class Hangs(Session):
+    def close(self):
+        super().close()
+        raise GuestError("it hangs")
+
+
 class Lease:
     def __init__(self, *cores):
         self.cores = cores
@@ -74,13 +80,31 @@ def test_after_its_last_turn_a_guest_is_closed_and_makes_room(log):
 
 def test_in_the_end_all_are_closed_whatever_one_of_them_says(log):
     up = guests(log, 2)
-
-    class Hangs(Session):
-        def close(self):
-            super().close()
-            raise GuestError("it hangs")
-
     up.leave(Hangs(guest(1), (0,), log))
     up.leave(up.take(guest(2), Lease(0, 1)))
     up.close_idle()
     assert sorted(log) == ["close 1", "close 2", "open 1", "open 2"]
+
+
+def test_an_interrupt_while_guests_are_closed_leaves_none_up(log):
+    up, interrupts = guests(log, 4), [KeyboardInterrupt, KeyboardInterrupt]
+
+    class Interrupted(Session):
+        def close(self):
+            if interrupts:
+                raise interrupts.pop()
+            super().close()
+
+    for cpus in (1, 2, 4):
+        up.leave(Interrupted(guest(cpus), (0,), log))
+    with pytest.raises(KeyboardInterrupt):
+        up.close_idle()
+    assert [line for line in log if line.startswith("close")] == ["close 1", "close 2", "close 4"]
+
+
+def test_a_guest_has_its_turn_where_another_one_cannot_be_stopped_for_it(log):
+    up = OpenGuests(lambda guest, cores: Hangs(guest, cores, log), 1)
+    up.leave(up.take(guest(1), Lease(0)))
+    up.leave(up.take(guest(2), Lease(0, 1)))
+    up.take(guest(2), Lease(2, 3))
+    assert log == ["open 1", "close 1", "open 2", "close 2", "open 2"]
