@@ -183,8 +183,11 @@ class Slots:
             return True
 
     def _let_go(self, place: Place) -> None:
+        """Cools one that nobody uses. Where its guest cannot be stopped, its next start does or raises."""
         try:
             self._cool(place)
+        except Exception as error:  # noqa: BLE001  (whatever is raised, others are let go or need its cores)
+            self._waiting(place.key, f"idle guest {place.name} cannot be stopped: {error}")
         finally:
             place.busy = False
 

@@ -7,8 +7,12 @@ import pytest
 
 from guest.records.run import decode_record
 from orchestrator.agent import archive
+from orchestrator.errors import GuestError
+from orchestrator.fleet import host as hosts
 from orchestrator.fleet.host import ORDERED, Host
 from orchestrator.fleet.orders import Order
+from orchestrator.fleet.slots import Place
+from orchestrator.inventory import guest_spec
 from orchestrator.store.store import Store
 from orchestrator.study.plan import plan
 from orchestrator.study.schema import parse
@@ -114,3 +118,28 @@ def test_a_worker_removes_the_guests_that_a_killed_one_left(tmp_path, agent_sha2
     Host(tmp_path / "host").end()
     assert not left.parents[1].exists()
     assert other.exists(), "what is not understood is left to an order for it"
+
+
+def test_an_idle_guest_that_cannot_be_stopped_is_reported_and_the_others_are_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(hosts, "IDLE_S", 0.1)
+    made, events, stopped = Host(tmp_path / "host"), [], threading.Event()
+    made.tell = lambda key, event: events.append((key, event["waiting"]))
+
+    class Session:
+        def close(self):
+            raise GuestError("it hangs")
+
+    class Stopped:
+        def close(self):
+            stopped.set()
+
+    class Provider:
+        def destroy(self, spec):
+            pass
+
+    for number, session in enumerate((Session(), Session(), Stopped()), start=1):
+        leased = {"provider": Provider(), "session": session, "lease": object(), "busy": False}
+        made._slots._places.append(Place(key="key", number=number, spec=guest_spec(1), **leased))
+    assert stopped.wait(60)
+    made.end()
+    assert events == [("key", f"idle guest cpus-1.{n} cannot be stopped: it hangs") for n in (1, 2)]
