@@ -54,6 +54,7 @@ def sweep(
     live = LiveFile(store.live_file, cores)
     with store.lock("vbstudy sweep"), SweepProgress(console) as progress, live:
         report = progress.report
+        inventory = read_inventory(store.guests_file) if robustness else None  # it is needed in the end
         engine, observer = _engine(study, store, report), composite(progress, live)
         interim = None
         if rule is None:
@@ -61,9 +62,8 @@ def sweep(
         else:
             summary, interim = sweep_until(study, store, engine, observer, rule, report)
         outcome = SweepOutcome(summary=summary, interim=interim)  # point: sweep over
-        if not robustness:
+        if inventory is None:
             return outcome
-        inventory = read_inventory(store.guests_file)
         measured = measure(study, store, make(study, store), inventory, report)
         return dataclasses.replace(outcome, robustness=measured)
 
