@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -18,9 +18,15 @@ from orchestrator.store.integrity import DamagedRunError
 from orchestrator.store.store import Store
 
 
-def run_missing(specs: list[RunSpec], store: Store, engine: Engine, observer: Observer) -> Summary:
-    """Runs those of `specs` that are not in the store. The caller holds the study's lock.
-    KeyboardInterrupt stops all guests cleanly and passes on."""
+def run_missing(
+    specs: list[RunSpec],
+    store: Store,
+    engine: Engine,
+    observer: Observer,
+    starting: Callable[[], None] = lambda: None,
+) -> Summary:
+    """Runs those of `specs` that are not in the store. The caller holds the study's lock. `starting` is
+    called when nothing here refuses them. KeyboardInterrupt stops all guests cleanly and passes on."""
     began = time.perf_counter()
     store.clear_incoming()
     needed = list(dict.fromkeys(map(guest_for, specs)))  # point: plan checked
@@ -37,6 +43,7 @@ def run_missing(specs: list[RunSpec], store: Store, engine: Engine, observer: Ob
         observer.planned(specs, found.done)  # point: plan reported
         finished = {spec.run_id for spec in found.done}
         missing = [s for s in specs if s.run_id not in finished and guest_for(s) not in without]
+        starting()
         engine.run(missing, observer, summary, checked)
     store.clear_incoming()  # hosts may have left files of runs that are no longer planned
     summary.elapsed_s = time.perf_counter() - began  # point: all guests at rest

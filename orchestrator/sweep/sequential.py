@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -66,12 +67,19 @@ def parse_rule(study: Study, store: Store, runs: int | None, until: str, max_run
 
 
 def keep_plan(store: Store, interim: Sequence[int], rule: str) -> None:
-    """Stores the plan of the interim analyses, or compares it with the stored one: the error rate holds only
-    for the analyses that were planned. Raises UsageError for another plan."""
-    asked = {"until": rule, "interim": list(interim)}
+    """Stores the plan of the interim analyses, or compares it with the stored one."""
+    require_plan(store, interim, rule)
     if not store.sequential_file.exists():
+        asked = {"until": rule, "interim": list(interim)}
         write_durably(store.sequential_file, json.dumps({"plan": asked}, indent=1) + "\n")
+
+
+def require_plan(store: Store, interim: Sequence[int], rule: str) -> None:
+    """Raises UsageError where another plan of interim analyses is stored: the error rate holds only for the
+    analyses that were planned."""
+    if not store.sequential_file.exists():
         return
+    asked = {"until": rule, "interim": list(interim)}
     begun = _read(store).get("plan")
     if begun != asked:
         text = json.dumps(begun)
@@ -110,7 +118,8 @@ def sweep_until(
 ) -> tuple[Summary, Interim]:
     """Adds runs to the open conditions up to each interim analysis, until none is open or the last one is
     done. Only runs are kept: a killed sweep repeats the same analyses, and finds their runs done."""
-    keep_plan(store, rule.interim, rule.rule)
+    require_plan(store, rule.interim, rule.rule)
+    starting = functools.partial(keep_plan, store, rule.interim, rule.rule)
     total, outcome = Summary(), Interim(rule=rule.rule, interim=rule.interim)
     active: frozenset[str] | None = None
     before = 0
@@ -123,7 +132,7 @@ def sweep_until(
         ]
         if not added:
             break
-        _add(total, run_missing(added, store, engine, observer))
+        _add(total, run_missing(added, store, engine, observer, starting))
         decision = rule.decide(done)
         active, before = decision.open_sets, n
         answers = tuple(dataclasses.asdict(answer) for answer in decision.answers)

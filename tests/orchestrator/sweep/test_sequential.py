@@ -11,6 +11,7 @@ from orchestrator.errors import StoreError, UsageError
 from orchestrator.store.store import Store
 from orchestrator.study.schema import parse
 from orchestrator.sweep import sequential
+from orchestrator.sweep.progress import composite
 from orchestrator.sweep.sequential import Sequential, keep_answers, keep_plan, sweep_until
 from tests.orchestrator.sweep.test_pipeline import STUDY, records, vbstudy
 
@@ -20,7 +21,8 @@ def added(monkeypatch):
     """The runs that sweeps were asked for, in order; nothing is trained."""
     rounds = []
 
-    def run_missing(specs, *_):
+    def run_missing(specs, store, engine, observer, starting):
+        starting()
         rounds.append([spec.run_id.removeprefix("net/fixed-seed/") for spec in specs])
         return Summary(planned=len(specs), done_now=len(specs))
 
@@ -35,6 +37,9 @@ class Engine:
     def has_guest(self, name):
         return name in self.names
 
+    def run(self, specs, observer, summary, checked):
+        raise KeyboardInterrupt
+
 
 @pytest.fixture
 def until(tmp_path):
@@ -44,7 +49,8 @@ def until(tmp_path):
             interim=interim,
             decide=lambda done: Decision(answers=(), open_sets=open_after(done)),
         )
-        summary, _ = sweep_until(parse(STUDY), Store(tmp_path), Engine(*guests), None, rule, str)
+        observer = composite()
+        summary, _ = sweep_until(parse(STUDY), Store(tmp_path), Engine(*guests), observer, rule, str)
         return summary
 
     return sweep
@@ -79,6 +85,16 @@ def test_a_study_keeps_its_plan_of_interim_analyses(tmp_path):
     store.sequential_file.write_text("[")
     with pytest.raises(StoreError, match="remove it to begin again"):
         keep_plan(store, (3, 10), "sd_halfwidth<0.1")
+
+
+def test_a_sweep_that_is_refused_binds_the_study_to_no_plan(tmp_path, until):
+    with pytest.raises(UsageError, match="there is no guest"):
+        until((1, 2), frozenset, guests=())
+    assert not Store(tmp_path).sequential_file.exists()
+    with pytest.raises(KeyboardInterrupt):
+        until((1, 3), frozenset)
+    with pytest.raises(UsageError, match="another plan of interim analyses"):
+        until((1, 2), frozenset)
 
 
 def test_a_plan_that_was_stored_under_its_former_name_is_continued(tmp_path):
