@@ -101,6 +101,17 @@ class Store:
         for folder in (self.runs, self.failed):
             require_readable(folder, SET_DEPTH)
 
+    def require_one_disk(self, *targets: Path) -> None:
+        """Raises StoreError where what was collected in `incoming/` cannot be renamed into these folders."""
+        for target in filter(os.path.lexists, targets):
+            with storage_errors(target):
+                apart = target.stat().st_dev != self.directory.stat().st_dev
+            if apart:
+                raise StoreError(
+                    f"{target}: is on another disk than the study, and results are renamed into it: "
+                    "move the whole study there"
+                )
+
     def is_own(self, name: str) -> bool:
         """Whether what has this name in the study's folder was written by vbstudy, or is being written."""
         values = (value.folder if isinstance(value, Shelf) else value for value in vars(self).values())
@@ -248,6 +259,7 @@ class Store:
     @contextlib.contextmanager
     def new_trace(self, trace_id: str) -> Iterator[Path]:
         """A folder to write a trace into, published under its id when the block ends, whole or not at all."""
+        self.require_one_disk(self.traces)
         folder, target = self.new_incoming(), self.traces / trace_id
         try:
             with storage_errors(target):

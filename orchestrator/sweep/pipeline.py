@@ -43,6 +43,8 @@ def run_missing(
         observer.planned(specs, found.done)  # point: plan reported
         finished = {spec.run_id for spec in found.done}
         missing = [s for s in specs if s.run_id not in finished and guest_for(s) not in without]
+        if missing:
+            store.require_one_disk(store.runs, store.failed)
         starting()
         engine.run(missing, observer, summary, checked)
     store.clear_incoming()  # hosts may have left files of runs that are no longer planned

@@ -1,9 +1,19 @@
 """What a sweep asks for before it begins."""
 
+import os
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from orchestrator.cli import main as cli
+from orchestrator.errors import StoreError
+from orchestrator.store.store import Store
+from orchestrator.study.plan import plan
+from orchestrator.study.schema import parse
 from orchestrator.sweep import command
+from orchestrator.sweep.pipeline import run_missing
+from orchestrator.sweep.progress import composite
 from tests.orchestrator.sweep.test_pipeline import STUDY
 
 
@@ -16,3 +26,51 @@ def test_a_sweep_on_other_hosts_that_measures_robustness_asks_for_its_guest_befo
     arguments = ["-C", str(tmp_path), "-q", "sweep", "--robustness", "--scheduler", "tcp://127.0.0.1:1"]
     assert cli.run(arguments) == 2
     assert "there are no guests yet; run `vbstudy provision` first" in capsys.readouterr().err
+
+
+@pytest.fixture
+def other_disk(tmp_path):
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK) or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system")
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)
+
+
+class Engine:
+    """Counts what it is given."""
+
+    given = 0
+
+    def has_guest(self, name):
+        return True
+
+    def run(self, specs, observer, summary, checked):
+        self.given += len(specs)
+
+
+@pytest.mark.parametrize("name", ["runs", "failed"])
+def test_results_that_would_have_to_go_to_another_disk_are_refused_before_anything_trains(
+    tmp_path, other_disk, name
+):
+    store, engine = Store(tmp_path), Engine()
+    (tmp_path / name).symlink_to(other_disk)
+    with pytest.raises(StoreError, match=f"{name}: is on another disk than .*: move the whole study there"):
+        run_missing(plan(parse(STUDY)), store, engine, composite())
+    assert engine.given == 0
+    (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to(tmp_path / "gone")
+    with pytest.raises(StoreError, match="No such file"):
+        run_missing(plan(parse(STUDY)), store, engine, composite())
+    (tmp_path / "gone").mkdir()
+    run_missing(plan(parse(STUDY)), store, engine, composite())
+    assert engine.given == 4
+
+
+def test_a_trace_that_would_have_to_go_to_another_disk_is_refused_before_it_begins(tmp_path, other_disk):
+    (tmp_path / "trace").symlink_to(other_disk)
+    with (
+        pytest.raises(StoreError, match="trace: is on another disk than"),
+        Store(tmp_path).new_trace("net-cpus-1-cpus-2-0001"),
+    ):
+        pytest.fail("it began")
