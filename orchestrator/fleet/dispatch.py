@@ -191,12 +191,14 @@ class Dispatch:
             raise SchedulerLostError
 
 
-def ask(client: Client, task: Callable[..., Any], *arguments: Any, host: str) -> Any:
+def ask(
+    client: Client, task: Callable[..., Any], *arguments: Any, host: str, timeout_s: float = ASK_TIMEOUT_S
+) -> Any:
     """What a function returns on a host, at once and beside its runs. Raises TimeoutError or whatever the way
     there raises: a host may be gone, or hang."""
     asking = begin(client, lambda: client.run(task, *arguments, workers=[host]))
     try:
-        return asking.result(ASK_TIMEOUT_S)[host]
+        return asking.result(timeout_s)[host]
     finally:
         asking.cancel()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import Counter
@@ -24,7 +25,7 @@ from orchestrator.errors import (
     VbstudyError,
 )
 from orchestrator.fleet import tasks
-from orchestrator.fleet.dispatch import Dispatch, Landed, SchedulerLostError, ask
+from orchestrator.fleet.dispatch import ASK_TIMEOUT_S, Dispatch, Landed, SchedulerLostError, ask
 from orchestrator.fleet.orders import FailedAttempt, Receipt, decode_receipt
 from orchestrator.forecast.model import stored_run
 from orchestrator.store.index import Checked
@@ -33,6 +34,7 @@ from orchestrator.store.store import Store
 from orchestrator.study.schema import Study
 
 PATIENCE_S = 15.0  # with hosts none of which can be used
+ASK_AGAIN_S, ASK_AGAIN_TIMEOUT_S = 300.0, 5.0  # for a host that did not answer
 MAX_LOST = 3  # times that its host dies, or its bytes come damaged, before a run is taken for the reason
 MEASURED = 20  # runs of a set that are read to know how long they take
 TROUBLES = {kind.__name__: kind for kind in (GuestError, PrerequisiteError, StoreError, UsageError)}
@@ -55,6 +57,7 @@ class Fleet:
     over: set[str] = field(default_factory=set)  # runs that are done, or have failed
     _delivered: dict[str, list[str]] = field(default_factory=dict)  # by host: runs that it need not keep
     _unfit: dict[str, VbstudyError] = field(default_factory=dict)  # by host: why it gets no runs
+    _silent: dict[str, float] = field(default_factory=dict)  # by unfit host: when it is asked again
     _lost: Counter[str] = field(default_factory=Counter)
     _cpus: set[str] = field(default_factory=set)
     _idle_since: float = field(default_factory=time.monotonic)
@@ -100,15 +103,22 @@ class Fleet:
 
     def _found(self, client: Client, dispatch: Dispatch, host: str, room: Room) -> None:
         """A host takes part when it can; first of all it gets the runs that it has at hand."""
-        if host in self._unfit:
+        again = host in self._unfit
+        if again and time.monotonic() < self._silent.get(host, math.inf):
             return
         wanted = self.study.provider.kind
+        timeout_s = ASK_AGAIN_TIMEOUT_S if again else ASK_TIMEOUT_S  # nothing is handed out meanwhile
         try:
-            described = ask(client, tasks.describe, host=host)
+            described = ask(client, tasks.describe, host=host, timeout_s=timeout_s)
             at_hand = [] if "trouble" in described else ask(client, tasks.at_hand, self.key, host=host)
         except Exception as error:  # noqa: BLE001  (whatever is raised there, or on the way)
-            self._refuse(host, GuestError(f"host {host}: cannot be asked what it is: {error!r}"))
+            self._refuse(
+                host, GuestError(f"host {host}: cannot be asked what it is: {error!r}"), " until it answers"
+            )
+            self._silent[host] = time.monotonic() + ASK_AGAIN_S
             return
+        self._unfit.pop(host, None)
+        self._silent.pop(host, None)
         trouble = described.get("trouble", "")
         if not trouble and not room.cpus:
             trouble = "offers no resource `vcpu`"
@@ -144,9 +154,9 @@ class Fleet:
         for run in runs:
             self._lose(run, f"its host {host} was lost while it ran")
 
-    def _refuse(self, host: str, error: VbstudyError) -> None:
+    def _refuse(self, host: str, error: VbstudyError, until: str = "") -> None:
         if host not in self._unfit:  # the runs that it has been given come back one by one
-            self.notify(f"{error.message}; it gets no more runs")
+            self.notify(f"{error.message}; it gets no more runs{until}")
         self._unfit[host] = error
 
     def _require_hosts(self, busy: bool) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 
 import pytest
 
@@ -10,6 +11,8 @@ from guest.records.run import ARTIFACTS
 from orchestrator.engine import Summary
 from orchestrator.engine.packing import Room
 from orchestrator.errors import GuestError, PrerequisiteError
+from orchestrator.fleet import fleet as fleets
+from orchestrator.fleet import tasks
 from orchestrator.fleet.dispatch import Landed
 from orchestrator.fleet.events import Events
 from orchestrator.fleet.fleet import MAX_LOST, Fleet
@@ -166,6 +169,34 @@ def test_a_host_in_trouble_gets_no_more_runs_and_another_one_takes_over(tmp_path
         fleet._require_hosts(False)
     fleet.packing.add_host("tcp://host:2", Room(cpus=1))
     assert list(fleet.packing.start()) == [(spec.run_id, "tcp://host:2")]
+
+
+def test_a_host_that_did_not_answer_is_asked_again_and_takes_part_when_it_does(fleet, spec, monkeypatch):
+    other, asked, answers = "tcp://host:2", [], []
+
+    def ask(client, task, *arguments, host, **how):
+        asked.append(task)
+        if not answers:
+            raise TimeoutError
+        return {"host": "host2", "provider": "", "cpu": "x"} if task is tasks.describe else []
+
+    monkeypatch.setattr(fleets, "ask", ask)
+    for _ in range(3):
+        fleet._found(None, None, other, Room(cpus=1))
+    assert (asked, fleet.packing.hosts()) == ([tasks.describe], [HOST])
+    monkeypatch.setattr(fleets.time, "monotonic", lambda now=time.monotonic: now() + fleets.ASK_AGAIN_S)
+    answers.append("it is back")
+    fleet._found(None, None, other, Room(cpus=1))
+    assert fleet.packing.open_hosts() == [HOST, other]
+    assert not fleet._unfit
+
+
+def test_a_host_that_answered_what_keeps_it_from_the_study_is_not_asked_again(fleet, monkeypatch):
+    asked = []
+    monkeypatch.setattr(fleets, "ask", lambda *_, **how: (asked.append(how), {"trouble": "is no worker"})[1])
+    for _ in range(3):
+        fleet._found(None, None, "tcp://host:2", Room(cpus=1))
+    assert len(asked) == 1
 
 
 def test_an_answer_that_is_an_error_is_the_hosts_trouble(fleet, spec):
