@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ import tomlkit
 
 from guest.records.bounded import MESSAGE, OddFileError, read_bounded
 from guest.records.codec import RecordError, seal, unseal
+from guest.records.printable import unaccented
+from guest.records.run import LOSSES, METRIC
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.files import write_durably
 from orchestrator.programs.try_files import Role
@@ -81,8 +84,11 @@ def last() -> Tried:
 
 
 def study(tried: Tried, name: str) -> str:
-    """The text of study.toml. Raises UsageError for a program whose results a study cannot measure."""
-    metrics = dict(filter(None, map(_metric, tried.metrics)))
+    """The text of study.toml, which `schema.parse` accepts. Raises UsageError for a program whose results a
+    study cannot measure."""
+    from orchestrator.study import schema  # heavy, and `try` does without it
+
+    metrics = _named(list(filter(None, map(_source, tried.metrics))))
     if not metrics:
         raise UsageError(
             "--from-try: a study needs a metric, and no loss or score with a name was seen, "
@@ -96,8 +102,9 @@ def study(tried: Tried, name: str) -> str:
     if tried.seed is not None:
         text["seed"] = tried.seed
     workload = tomlkit.table()
-    short = NO_NAME.sub("-", Path(tried.folder).name.lower()).strip("-") or "program"
-    workload.update({"name": short, "project": tried.folder, "command": list(tried.command)})
+    short = NO_NAME.sub("-", unaccented(Path(tried.folder).name).lower()).strip("-_")
+    workload["name"] = short[:64] or "program"
+    workload.update({"project": tried.folder, "command": list(tried.command)})
     if tried.framework:
         workload["framework"] = tried.framework
     if tried.seed is None:
@@ -109,20 +116,33 @@ def study(tried: Tried, name: str) -> str:
     tables = tomlkit.aot()
     tables.append(workload)
     text["workload"] = tables
-    return tomlkit.dumps(text)
+    written = tomlkit.dumps(text)
+    schema.parse(written, "--from-try")
+    return written
 
 
-def _metric(name: str) -> tuple[str, dict[str, str]] | None:
-    """A printed one by a pattern, one in a file by its key."""
+def _source(name: str) -> tuple[str, dict[str, str]] | None:
+    """What a metric is called, and where it is read: a printed one by a pattern, one in a file by its key."""
     file, found, key = name.partition(": ")
-    if found:
-        if "*" in file:
-            return None
-        source = {"file": file, "key": key}
-    else:
+    if not found:
         key = name.partition(" @ ")[0]
-        source = {"pattern": rf"""(?i)\b{re.escape(key)}["']?\s*[:=]*\s*["'(\[]?([-+0-9.eE]+)"""}
-    return NO_NAME.sub("_", key.lower()).strip("_") or "metric", source
+        return key, {"pattern": rf"""(?i)\b{re.escape(key)}["']?\s*[:=]*\s*["'(\[]?([-+0-9.eE]+)"""}
+    outside = not file or file.startswith("/") or {".", ".."} & set(file.split("/"))
+    return None if outside or "*" in file else (key, {"file": file, "key": key})
+
+
+def _named(sources: Sequence[tuple[str, dict[str, str]]]) -> dict[str, dict[str, str]]:
+    """By names that a study accepts, each its own: a number that is printed in two places is one. What has no
+    such name, and a loss where nothing else is measured, is the `final_` one: the last of a run is read."""
+    named: dict[str, dict[str, str]] = {}
+    for key, source in sources:
+        if source in named.values():
+            continue
+        name = NO_NAME.sub("_", unaccented(key).lower()).replace("sha256", "sha_256").strip("_")[:50]
+        name = name if re.fullmatch(METRIC, name) else f"final_{name or 'metric'}"
+        names = itertools.chain([name], (f"{name}_{n}" for n in itertools.count(2)))
+        named[next(each for each in names if each not in named)] = source
+    return {f"final_{name}" if set(named) <= set(LOSSES) else name: each for name, each in named.items()}
 
 
 def _inline(values: dict[str, str]) -> tomlkit.items.InlineTable:

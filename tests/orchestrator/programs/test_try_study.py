@@ -1,0 +1,71 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.programs.try_study import Tried, study
+from orchestrator.study import schema
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+# What `try` names: numbers that are printed, with or without their place, and those in files.
+NAMES = st.one_of(
+    st.sampled_from(["loss", "epoch", "train_loss", "test_loss", "loss @ train.py:3", "model_sha256"]),
+    TEXT,
+    st.builds("{}: {}".format, TEXT, TEXT),
+)
+
+
+def workload(*metrics: str, folder: str = "/home/u/exp"):
+    tried = Tried(
+        schema_version=1,
+        folder=folder,
+        command=("python", "train.py"),
+        seed=1,
+        threads=(1, 2),
+        framework="",
+        metrics=metrics,
+        weights="",
+        predictions="",
+    )
+    return schema.parse(study(tried, "study")).workload[0]
+
+
+@given(st.lists(NAMES, max_size=6), TEXT.filter(lambda name: "/" not in name))
+def test_a_study_of_any_program_is_accepted(metrics, folder):
+    assert workload("accuracy", *metrics, folder=f"/home/{folder}").metrics["accuracy"].pattern is not None
+
+
+@given(st.lists(NAMES.filter(lambda name: ": " not in name), min_size=1, max_size=6))
+def test_each_number_that_is_printed_has_a_name_of_its_own(metrics):
+    assert len(workload(*metrics).metrics) == len({name.partition(" @ ")[0] for name in metrics})
+
+
+@pytest.mark.parametrize(
+    ("printed", "names"),
+    [
+        (["loss"], ["final_loss"]),
+        (["loss", "accuracy"], ["final_loss", "accuracy"]),
+        (["train_loss @ a.py:1", "test_loss"], ["final_train_loss", "final_test_loss"]),
+        (["train_loss", "accuracy"], ["train_loss", "accuracy"]),
+        (["m.json: 5-shot acc", "m.json: 1"], ["final_5_shot_acc", "final_1"]),
+        (["acc @ a.py:1", "acc @ a.py:9", "m.json: acc"], ["acc", "acc_2"]),
+        (["m.json: " + "a" * 70, "m.json: " + "a" * 71], ["a" * 50, "a" * 50 + "_2"]),
+    ],
+)
+def test_metrics_get_names_that_a_study_accepts(printed, names):
+    assert list(workload(*printed).metrics) == names
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("_exp", "exp"),
+        ("My Program", "my-program"),
+        ("Übung", "ubung"),
+        ("日本", "program"),
+        ("a" * 99, "a" * 64),
+    ],
+)
+def test_a_folder_of_any_name_names_its_workload(folder, name):
+    assert workload("accuracy", folder=str(Path("/home/u", folder))).name == name
