@@ -99,12 +99,15 @@ class Options:
     verbose: bool = False
     as_json: bool = False
 
+    def folder(self) -> Path:
+        if not os.path.isdir(self.directory):  # noqa: PTH112  (a Path raises for a name that is too long)
+            raise UsageError(f"-C {self.directory!s:.200}: is not a folder")
+        return self.directory
+
     def store(self) -> Store:
         from orchestrator.store.store import Store
 
-        if not os.path.isdir(self.directory):  # noqa: PTH112  (a Path raises for a name that is too long)
-            raise UsageError(f"-C {self.directory!s:.200}: is not a folder")
-        store = Store(self.directory)
+        store = Store(self.folder())
         store.clear_temporary()
         if store.study_file.exists():  # else `runs` may be a folder of a program's
             store.check_readable()

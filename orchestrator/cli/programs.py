@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import get_args
@@ -153,7 +154,7 @@ def exact(
     from vbstudy.exact import launch
 
     try:
-        os.chdir(options.directory)
+        os.chdir(options.folder())
         launch.run(command, threads=threads, strict=strict, level=level, verbose=options.verbose)
     except OSError as error:
         from guest.projects.command import not_started
@@ -174,16 +175,19 @@ def record(options: Options, output: Path, level: str, force: bool, command: tup
     \b
         vbstudy record --output run.rec -- python train.py --epochs 3
 
-    The program is not changed. Exits with the program's own exit code."""
+    The program is not changed, and runs in its folder (-C); the path of the recording is relative to the
+    current one. Exits with the program's own exit code."""
     from orchestrator.programs import replay as replaying
 
+    path = output.absolute()
     if output.exists() and not force:
         raise UsageError(f"{output}: exists already; give another name, or overwrite it with --force")
-    if not output.absolute().parent.is_dir():
-        raise UsageError(f"{output}: {output.absolute().parent} is not a folder")
+    if not path.parent.is_dir():
+        raise UsageError(f"{output}: {path.parent} is not a folder")
     chosen, why = replaying.choose_level(level)
     try:
-        made, ended = replaying.record(command, output, chosen)
+        with contextlib.chdir(options.folder()):
+            made, ended = replaying.record(command, path, chosen)
     except OSError as error:
         raise StoreError(f"{error.filename or output}: cannot be written: {error.strerror}") from None
     notes = replaying.remarks(ended, chosen, why)
@@ -202,7 +206,8 @@ def replay(options: Options, file: Path, command: tuple[str, ...]) -> None:
     \b
         vbstudy replay run.rec -- python train.py --epochs 3
 
-    Exits with the program's own exit code, or with 5 when it asks for other numbers than were recorded."""
+    It runs in its folder (-C); FILE is relative to the current one. Exits with the program's own exit code,
+    or with 5 when it asks for other numbers than were recorded."""
     if command[0] == "--":  # click leaves the one behind FILE where it is
         command = command[1:]
     if not command:
@@ -220,7 +225,8 @@ def replay(options: Options, file: Path, command: tuple[str, ...]) -> None:
     except OSError as error:
         raise UsageError(f"{error.filename or file}: {error.strerror}") from None
     try:
-        ended, idle = replaying.replay(recorded, command)
+        with contextlib.chdir(options.folder()):
+            ended, idle = replaying.replay(recorded, command)
     except RecordError as error:
         raise StoreError(str(error)) from None
     except OSError as error:

@@ -254,6 +254,20 @@ def test_without_a_compiler_python_alone_is_recorded_with_a_note(tmp_path):
     assert refused.returncode == 3
 
 
+def test_the_program_runs_in_its_folder_and_the_recording_lies_in_the_current_one(tmp_path, monkeypatch):
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path)
+    text = f"#!{sys.executable}\nimport os\nprint(os.urandom(8), os.getcwd())\n"
+    program(tmp_path / "project", text, "run").chmod(0o755)
+    first = vbstudy("-C", "project", "record", "--output", "run.rec", "--", "./run")
+    assert first.stdout.endswith(f"{tmp_path}/project\n"), first.stderr
+    assert (tmp_path / "run.rec").exists()
+    assert vbstudy("-C", "project", "replay", "run.rec", "--", "./run").stdout == first.stdout
+    for command in (["record", "--output", "new.rec"], ["replay", "run.rec"], ["exact"]):
+        done = vbstudy("-C", "nowhere", *command, "--", "./run")
+        assert (done.returncode, "-C nowhere: is not a folder" in done.stderr) == (2, True), done.stderr
+
+
 def test_bad_input_is_refused_with_the_code_of_the_table(tmp_path):
     path = tmp_path / "run.rec"
     missing = vbstudy("replay", path, "--", "true")
