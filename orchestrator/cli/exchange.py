@@ -56,7 +56,7 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
             _list([f"missing: {run}" for run in found.missing])
         todo = "run `vbstudy sweep`"
         if found.missing and (instead := instead_of_sweep(Store(folder))) is not None:
-            todo = options.in_folder(f"{instead[1]}; next: vbstudy {instead[0]}")
+            todo = f"{instead[1]}; next: vbstudy {instead[0]}"
         if rerun is not None and not found.damaged:
             again = _rerun(options, folder, options.directory if subject.is_file() else subject, rerun)
     if options.as_json:

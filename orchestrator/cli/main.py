@@ -92,6 +92,7 @@ def run(arguments: list[str] | None = None) -> int:
     except CommandFailed as failed:
         return failed.status
     except VbstudyError as error:
+        error.message = options.in_folder(error.message)
         return _print_error(error, options.verbose)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()

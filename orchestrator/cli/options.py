@@ -130,10 +130,11 @@ class Options:
         return f"vbstudy{folder}"
 
     def in_folder(self, text: str) -> str:
-        """With -C, as it was given, in the commands with which the text ends."""
+        """With -C, as it was given, in the commands with which it ends, and in quoted ones for programs."""
         before, begins, commands = text.partition("next:")
-        begun = re.compile(r"^( *)vbstudy (?=[a-z])", re.MULTILINE)
-        return before + begins + begun.sub(lambda found: f"{found[1]}{self.program} ", commands)
+        before = re.sub(r"(?<=`)vbstudy(?= [a-z]+ [^`]*-- )", lambda _: self.program, before)
+        commands = re.sub(r"(?m)^( *)vbstudy(?= [a-z])", lambda found: found[1] + self.program, commands)
+        return before + begins + commands
 
     def show_next(self, command: str, why: str = "") -> None:
         show(self.in_folder(f"\n{why}\nnext: {command}" if why else f"\nnext: {command}"))

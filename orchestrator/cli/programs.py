@@ -119,7 +119,7 @@ def try_(
     try_study.note(report, ask.folder, [condition.threads for condition in factor.conditions])
     if save is not None:
         try_saved.write(save, try_saved.saved(command, factor.name, ask.seed, seen))
-    data, text = to_json(report), try_report.text(report, cpus or ())
+    data, text = to_json(report), try_report.text(report, cpus or (), vary)
     if there is not None and against is not None:
         compared = try_saved.compare(there, try_saved.saved(command, factor.name, ask.seed, seen))
         data |= {"against": to_json(compared)}

@@ -136,8 +136,7 @@ def _write(options: Options, output: Path | None, against: str, allow_mixed: boo
         raise UsageError(f"{store.directory}: you may not write to it; name a folder: --output FOLDER")
     plan = _plan(options)
     if sweeping(store.live_file) and not run_folders(store.directory):
-        text = "no run is finished yet; a sweep is running; next: vbstudy watch"
-        raise UsageError(options.in_folder(text))
+        raise UsageError("no run is finished yet; a sweep is running; next: vbstudy watch")
     with analysis_errors(target):
         analysis = analyze(
             store.directory, views, against=against, allow_mixed=allow_mixed, edited=edited(store), plan=plan

@@ -176,7 +176,11 @@ def _trace_program(
     note_misplaced(options, program)
     with running(options, "of a program nothing is kept", "trace: ") as say:
         found = trace_program.work(ask, say)
-    result(options, to_json(found), "\n".join(_program_summary(found)))
+    result(
+        options,
+        to_json(found),
+        "\n".join(_program_summary(found, cpus or (), vary or "threads", options.directory)),
+    )
 
 
 @click.command()
@@ -252,14 +256,16 @@ def probe(
     report(f"kept in {output or store.probe}")
 
 
-def _program_summary(found: ProgramTrace) -> list[str]:
-    """The finding in a sentence, the operation, how the difference grows, and what to do next."""
+def _program_summary(found: ProgramTrace, cpus: tuple[int, ...], vary: str, folder: Path) -> list[str]:
+    """The finding in a sentence, the operation, how the difference grows, and what to do next, with what was
+    given."""
     from analysis.diagnosis.traces import governed
     from guest.records.printable import counted
     from guest.records.trace import Outcome
-    from orchestrator.programs.conditions import CURE_NEEDS_SEED, INSTRUCTION_SET, THREADS
+    from orchestrator.programs.conditions import CURE_NEEDS_SEED, INSTRUCTION_SET, THREADS, given
 
     program = shlex.join(found.command)
+    options = given(cpus, found.seed)
     by_threads = found.factor == THREADS
     one, other = found.threads
     sides = f"on {one} and {counted(other, 'thread')}" if by_threads else f"with {' and '.join(found.sides)}"
@@ -282,7 +288,10 @@ def _program_summary(found: ProgramTrace) -> list[str]:
         if found.unrepeatable:
             lines += [f"note: {note}" for note in found.notes]
             drawn = "random numbers" if found.seed is None else "seeds"
-            lines.append(f"both runs had the same {drawn}; see `vbstudy scan`, and `vbstudy trace --replay`")
+            lines += ["", f"next: both runs had the same {drawn}; what may not repeat"]
+            lines.append(f"  vbstudy scan {shlex.quote(str(folder))}")
+            if found.seed is not None:
+                lines.append(f"  vbstudy trace --replay{given(cpus, None, vary)} -- {program}")
         return lines
     differing = f"{origin.differing:,} of {origin.elements:,} elements differ"
     ulp = "" if origin.max_ulp is None else f", by up to {origin.max_ulp:,} ULP"
@@ -306,17 +315,17 @@ def _program_summary(found: ProgramTrace) -> list[str]:
     lines += [f"note: {note}" for note in found.notes]
     if not by_threads:
         cured = found.factor == INSTRUCTION_SET
-        return [*lines, "", f"next: vbstudy try --exact --vary isa -- {program}"] if cured else lines
+        return [*lines, "", f"next: vbstudy try --exact --vary isa{options} -- {program}"] if cured else lines
     if found.framework != "torch":
-        return [*lines, "", f"next: vbstudy harden -- {program}"]
+        return [*lines, "", f"next: vbstudy harden{options} -- {program}"]
     held_next = " ".join(f"--hold {op}" for op in (*found.hold, origin.op))
     if found.seed is None:
-        again = f"  vbstudy trace {held_next} --replay -- {program}"
+        again = f"  vbstudy trace {held_next} --replay{options} -- {program}"
         return [*lines, "", f"next: the next difference; {CURE_NEEDS_SEED}", again]
     return [
         *lines,
         "",
         "next: the cheapest cure that is proved, and the next difference",
-        f"  vbstudy harden -- {program}",
-        f"  vbstudy trace {held_next} -- {program}",
+        f"  vbstudy harden{options} -- {program}",
+        f"  vbstudy trace {held_next}{options} -- {program}",
     ]

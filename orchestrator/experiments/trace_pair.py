@@ -28,7 +28,7 @@ from orchestrator.cores.leases import host_cores
 from orchestrator.errors import ProtocolError, ScriptFailedError, UsageError
 from orchestrator.experiments.trace_compare import hashes, kind
 from orchestrator.programs import folders
-from orchestrator.programs.conditions import Condition, Factor
+from orchestrator.programs.conditions import THREADS, Condition, Factor, given
 from orchestrator.programs.try_runs import DISK_LIMIT_BYTES, control_of, environment, in_place
 
 GROWTH_STEPS = 4
@@ -39,10 +39,7 @@ EAGERLY = {
     "jax": "JAX's functions ran without jit, one primitive after the other: what XLA fuses is not seen",
 }
 CUT = "the program ended without Python's own end (os._exit): its last operations were not seen"
-NOTHING = (
-    "no operation of PyTorch, TensorFlow or JAX was seen, and others are not traced; which library's thread "
-    "pool matters: vbstudy try --which"
-)
+NOTHING = "no operation of PyTorch, TensorFlow or JAX was seen, and others are not traced"
 Line = tuple[bytes, bytes]  # what is compared, and where it was
 
 
@@ -328,12 +325,20 @@ class Side:
         noticed = notices.read(self.out / prepare.NOTICED)
         remarks = [str(notice["what"]) for notice in noticed if notice["kind"] == "untraced"]
         if not self.frameworks:
-            raise UsageError(f"{command}: {remarks[0] if remarks else NOTHING}")
+            raise UsageError(f"{command}: {remarks[0] if remarks else self._pools()}")
         if not self._condition.exact:
             remarks += notices.own_threads(noticed, self._condition.asked)
         if not self._whole:
             remarks.append(f"with {self._condition.label} {CUT}")
         self._runs.notes += [note for note in dict.fromkeys(remarks) if note not in self._runs.notes]
+
+    def _pools(self) -> str:
+        """What to do with a program of which nothing can be traced."""
+        ask = self._runs.ask
+        counts = [each.threads for each in ask.factor.conditions] if ask.factor.name == THREADS else []
+        again = ("--which --replay" if ask.seed is None else "--which") + given(counts, ask.seed)
+        program = shlex.join(ask.argv)
+        return f"{NOTHING}; which library's thread pool matters; next: vbstudy try {again} -- {program}"
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,6 +62,13 @@ def thread_counts(given: Sequence[int] | None) -> Sequence[int]:
     if len(counts) < 2:
         raise UsageError(f"--cpus {counts[0]}: two thread counts are needed, as in --cpus 1,4")
     return counts
+
+
+def given(counts: Sequence[int], seed: int | None, what: str = "threads") -> str:
+    """The options of a command that is to repeat a program as it was run."""
+    factor = f" --vary {shlex.quote(what)}" if what != "threads" else ""
+    cpus = f" --cpus {','.join(map(str, counts))}" if counts else ""
+    return factor + cpus + ("" if seed in (None, 1) else f" --seed {seed}")  # 1: the default of all commands
 
 
 def oversubscribed(counts: Iterable[int]) -> tuple[int, ...]:

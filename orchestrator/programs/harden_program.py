@@ -14,7 +14,7 @@ from guest.records.printable import counted, series
 from guest.records.run import Framework, Tier
 from orchestrator.errors import UnprovedError
 from orchestrator.programs import try_runs
-from orchestrator.programs.conditions import Condition, oversubscribed
+from orchestrator.programs.conditions import Condition, given, oversubscribed
 from orchestrator.programs.try_report import cost, evidence, invalid_times, times_default
 from orchestrator.programs.try_runs import Ask
 from orchestrator.programs.try_verdicts import (
@@ -28,6 +28,10 @@ from orchestrator.text import Say
 from vbstudy.exact import launch
 
 JAX_ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
+UNREPEATED = (
+    "on one thread it does not repeat itself either: the seed does not reach every generator, or time or "
+    "another input plays a part"
+)
 WITHOUT_FRAMEWORK = (Tier.SEEDS, Tier.LOGICAL_THREADS, Tier.ONE_THREAD)
 
 
@@ -48,8 +52,9 @@ class TierProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardened:
-    """What was found. `lines` are the way to have the cheapest proved tier; `rivals` are the proved tiers
-    that may be as cheap: their ratios lie within its interval, or it has none."""
+    """What was found. `lines` are the way to have the cheapest proved tier, or what to try where the program
+    does not repeat itself; `rivals` are the proved tiers that may be as cheap: their ratios lie within its
+    interval, or it has none."""
 
     command: tuple[str, ...]
     framework: Framework | None
@@ -94,6 +99,8 @@ def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Har
     cheapest, rivals = choose(proofs)
     by_default = {condition.label for condition in default}
     verdicts = decide([trial for trial in seen.trials if trial.condition in by_default])
+    unrepeated = not cheapest and _unrepeated(seen.trials, conditions)
+    again = f"vbstudy try --replay{given(counts, None)} -- {shlex.join(ask.argv)}"
     return Hardened(
         command=ask.argv,
         framework=framework,
@@ -104,23 +111,17 @@ def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Har
         cheapest=cheapest,
         rivals=rivals,
         compared=tuple(v.level for v in verdicts if v.answer is not Answer.ABSENT),
-        lines=_lines(cheapest, framework, ask, most) if cheapest else (),
+        lines=_lines(cheapest, framework, ask, most) if cheapest else (again,) if unrepeated else (),
         oversubscribed=oversubscribed(counts),
-        notes=(*seen.notes, *(() if cheapest else _unrepeated(ask, seen.trials, conditions))),
+        notes=(*seen.notes, *((UNREPEATED,) if unrepeated else ())),
     )
 
 
-def _unrepeated(
-    ask: Ask, trials: Sequence[Trial], conditions: dict[Tier, list[Condition]]
-) -> tuple[str, ...]:
-    """What to do where no tier can help: runs of one thread differ under one condition."""
+def _unrepeated(trials: Sequence[Trial], conditions: dict[Tier, list[Condition]]) -> bool:
+    """Whether no tier can help: runs of one thread differ under one condition."""
     labels = {condition.label for condition in conditions.get(Tier.ONE_THREAD, ())}
     mine = [trial for trial in trials if trial.condition in labels]
-    if not any(each.unrepeated for verdict in decide(mine) for each in verdict.compared):
-        return ()
-    why = "the seed does not reach every generator, or time or another input plays a part"
-    again = f"vbstudy try --replay -- {shlex.join(ask.argv)}"
-    return (f"on one thread it does not repeat itself either: {why}; {again}",)
+    return any(each.unrepeated for verdict in decide(mine) for each in verdict.compared)
 
 
 def _not_applicable(tier: Tier, framework: Framework | None) -> str:

@@ -16,6 +16,7 @@ from orchestrator.programs.conditions import (
     THREADS,
     Condition,
     Factor,
+    given,
     oversubscribed,
 )
 from orchestrator.programs.try_files import Role
@@ -147,9 +148,9 @@ def cost(
 # ---- for a person -------------------------------------------------------------------------------------
 
 
-def text(report: Report, cpus: Sequence[int] = ()) -> str:
-    """The report for a person: the answer, what it rests on, what to do next, with `cpus` where they were
-    given."""
+def text(report: Report, cpus: Sequence[int] = (), vary: str = "threads") -> str:
+    """The report for a person: the answer, what it rests on, what to do next, with `cpus` and `vary` as they
+    were given."""
     numbers = "random numbers of the first run" if report.seed is None else f"seed {report.seed}"
     lines = [
         _answer(report),
@@ -174,7 +175,7 @@ def text(report: Report, cpus: Sequence[int] = ()) -> str:
         what = f"{one.what} = {one.value} ({one.where or 'a library'})"
         lines.append(f"the program sets itself: {printable(what)}")
     lines += [f"note: {note}" for note in report.notes]
-    return "\n".join(lines + _next(report, cpus))
+    return "\n".join(lines + _next(report, cpus, vary))
 
 
 def invalid_times(counts: Sequence[int]) -> list[str]:
@@ -296,41 +297,37 @@ def _only_several_threads_differ(report: Report) -> bool:
     )
 
 
-def _next(report: Report, cpus: Sequence[int]) -> list[str]:
+def _next(report: Report, cpus: Sequence[int], vary: str) -> list[str]:
     program = shlex.join(report.command)
-    given = _given(cpus, report.seed)
+    options = given(cpus, report.seed)
     framework = framework_of(report.software)
     if report.answer is Answer.MATTERS and report.factor != THREADS:  # which trace and harden compare
         useful = report.factor == INSTRUCTION_SET and report.exact is None and framework
-        return ["", f"next: vbstudy try --vary isa --exact{given} -- {program}"] if useful else []
+        return ["", f"next: vbstudy try --vary isa --exact{options} -- {program}"] if useful else []
     if report.answer is Answer.MATTERS:
         if framework and report.exact is not None and report.exact.answer is Answer.SAME:
             return ["", f"next: vbstudy exact -- {program}"]
-        two = _given((min(cpus), max(cpus)) if cpus else (), report.seed)
+        two = given((min(cpus), max(cpus)) if cpus else (), report.seed)
         traced = framework or "jax" in report.software
         if report.seed is None and traced:
             again = f"  vbstudy trace --replay{two} -- {program}"
             return ["", f"next: where it starts; {CURE_NEEDS_SEED}", again]
-        where, start = ("where", f"trace{two}") if traced else ("in which thread pool", f"try --which{given}")
+        where, start = ("in which thread pool", f"try --which{options}")
+        if traced:
+            where, start = "where", f"trace{two}"
         return [
             "",
             f"next: {where} it starts, and the cheapest cure that is proved",
             f"  vbstudy {start} -- {program}",
-            f"  vbstudy harden{given} -- {program}",
+            f"  vbstudy harden{options} -- {program}",
         ]
     if report.answer is Answer.INCONCLUSIVE and _only_several_threads_differ(report):
         found = ["", "the program repeats itself on one thread, so what differs comes from several threads"]
         if framework is not Framework.TORCH:
             return found
         found.append("PyTorch on Intel CPUs: MKL's first call can do that (docs/why-and-cure.md)")
-        return found if report.exact else [*found, f"next: vbstudy try --exact{given} -- {program}"]
+        return found if report.exact else [*found, f"next: vbstudy try --exact{options} -- {program}"]
     if report.answer is Answer.INCONCLUSIVE and report.seed is not None:
         why = "the seed does not reach every generator, or the program does not repeat itself"
-        return ["", why, f"next: vbstudy try --replay{_given(cpus, None)} -- {program}"]
+        return ["", why, f"next: vbstudy try --replay{given(cpus, None, vary)} -- {program}"]
     return []
-
-
-def _given(cpus: Sequence[int], seed: int | None) -> str:
-    """The options of a command that is to repeat a program as it was run."""
-    counts = f" --cpus {','.join(map(str, cpus))}" if cpus else ""
-    return counts + ("" if seed in (None, 1) else f" --seed {seed}")  # 1: the default of all commands

@@ -430,6 +430,8 @@ def test_commands_to_copy_name_the_folder_that_was_given(tmp_path):
     located = "one; next: it\n  vbstudy -C '/a b' trace -- echo vbstudy try\n  export A=b"
     assert Options(directory=Path("/a b")).in_folder(text) == located
     assert Options().in_folder(text) == text
+    quoted = "`vbstudy exact -- a.py` shows why; see `vbstudy scan`"
+    assert Options(directory=Path("b")).in_folder(quoted) == quoted.replace("exact", "-C b exact")
 
 
 @pytest.mark.needs("studies")

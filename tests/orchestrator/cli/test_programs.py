@@ -506,7 +506,7 @@ def test_harden_tells_that_a_program_does_not_repeat_itself_on_one_thread(tmp_pa
     assert cli.run(["-C", str(tmp_path), "-q", *program]) == 1
     told = capsys.readouterr().out
     assert "note: on one thread it does not repeat itself either: " in told
-    assert "; vbstudy try --replay -- " in told
+    assert f"\nnext:\n  vbstudy -C {tmp_path} try --replay --cpus 1,2 -- {sys.executable} train.py\n" in told
 
 
 def test_a_program_that_repeats_on_all_thread_counts_needs_no_cure(tmp_path, capsys):
