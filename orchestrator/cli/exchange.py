@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.options import Options, analysis_errors, note_edited, result, show
+from orchestrator.cli.options import Options, analysis_errors, check_begun, note_edited, result, show
 from orchestrator.errors import DifferentBitsError, IncompleteError, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -179,6 +179,7 @@ def export(options: Options, target: Path, form: str | None, without_projects: b
             f"{target}: the format is not known: name it *.zip, *.parquet or mlruns, or use --format"
         )
     store = options.store()
+    check_begun(store)
     with analysis_errors(target):
         note_edited(options, edited(store))
         if form == "zip":

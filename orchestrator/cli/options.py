@@ -264,6 +264,15 @@ def _script(path: Path) -> str:
         return ""
 
 
+def check_begun(store: Store) -> None:
+    """Raises UsageError for a study without a run while another vbstudy is at work on it."""
+    from analysis.load.runs import run_folders
+    from orchestrator.sweep.status import at_work
+
+    if not run_folders(store.directory) and (running := at_work(store)) is not None:
+        raise UsageError(f"no run is finished yet; {running[1]}; next: vbstudy {running[0]}")
+
+
 @contextlib.contextmanager
 def analysis_errors(target: Path | None = None) -> Iterator[None]:
     """Errors of the analysis as errors with exit codes. `target` is what was written where the system does

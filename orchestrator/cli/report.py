@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import FORMATS, Options, analysis_errors, note_edited, print_json, result
+from orchestrator.cli.options import (
+    FORMATS,
+    Options,
+    analysis_errors,
+    check_begun,
+    note_edited,
+    print_json,
+    result,
+)
 from orchestrator.errors import UsageError, VbstudyError
 
 if TYPE_CHECKING:
@@ -124,19 +132,16 @@ def report(options: Options, live: bool, port: int | None, output: Path | None, 
 
 def _write(options: Options, output: Path | None, against: str, allow_mixed: bool) -> tuple[Analysis, Path]:
     """Analyses the study and writes the report; the path of its page."""
-    from analysis.load.runs import run_folders
     from analysis.pipeline import analyze
     from analysis.report.report import write_report
     from orchestrator.study.edited import edited
-    from orchestrator.sweep.live import sweeping
 
     store, views = options.store(), _views(options)
     target = output or store.report
     if output is None and not os.access(store.directory, os.W_OK):
         raise UsageError(f"{store.directory}: you may not write to it; name a folder: --output FOLDER")
     plan = _plan(options)
-    if sweeping(store.live_file) and not run_folders(store.directory):
-        raise UsageError("no run is finished yet; a sweep is running; next: vbstudy watch")
+    check_begun(store)
     with analysis_errors(target):
         analysis = analyze(
             store.directory, views, against=against, allow_mixed=allow_mixed, edited=edited(store), plan=plan

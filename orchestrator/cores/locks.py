@@ -39,6 +39,19 @@ def default_folder() -> Path:
     return Path(tempfile.gettempdir()) / "vbstudy-cores"
 
 
+def flocked(inodes: Collection[str]) -> dict[str, int]:
+    """The processes that hold locks on files, by inode, where the kernel lists them."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            # 1: FLOCK  ADVISORY  WRITE 1234 08:01:131 0 EOF
+            fields = line.split()
+            inode = fields[5].rpartition(":")[2] if len(fields) > 5 else ""
+            if fields[1] == "FLOCK" and inode in inodes:
+                found[inode] = int(fields[4])
+    return found
+
+
 class Locks(Protocol):
     """Of one machine's cores, for one holder."""
 
@@ -76,15 +89,7 @@ class CoreLocks:
         for core in set(cores) - self._held.keys():
             with contextlib.suppress(OSError):
                 inodes[str((self._folder / f"core-{core}").stat().st_ino)] = core
-        found = {}
-        with contextlib.suppress(OSError):
-            for line in Path("/proc/locks").read_text().splitlines():
-                # 1: FLOCK  ADVISORY  WRITE 1234 08:01:131 0 EOF
-                fields = line.split()
-                inode = fields[5].rpartition(":")[2] if len(fields) > 5 else ""
-                if fields[1] == "FLOCK" and inode in inodes:
-                    found[inodes[inode]] = int(fields[4])
-        return found
+        return {inodes[inode]: process for inode, process in flocked(inodes).items()}
 
     def _lock(self, core: int) -> bool:
         descriptor = self._open(core)

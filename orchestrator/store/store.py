@@ -89,7 +89,7 @@ class Store:
         self.keys = directory / "keys"
         self.known_hosts = directory / "known_hosts"
         self.imported = directory / "imported"
-        self._lock_file = directory / ".lock"
+        self.lock_file = directory / ".lock"
 
     def clear_temporary(self) -> None:
         """Removes what killed commands were writing; what others are writing stays."""
@@ -175,10 +175,10 @@ class Store:
         """Makes this process the study's one orchestrator. Raises UsageError that names the holder.
         The operating system drops the lock when its holder dies, however it dies."""
         try:
-            descriptor = open_lock(self._lock_file)  # point: lock opened
+            descriptor = open_lock(self.lock_file)  # point: lock opened
         except OSError as error:
             whose = "; a study belongs to the user who began it" if error.errno == errno.EACCES else ""
-            raise StoreError(f"{self._lock_file}: cannot be written: {error.strerror}{whose}") from None
+            raise StoreError(f"{self.lock_file}: cannot be written: {error.strerror}{whose}") from None
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # point: lock taken

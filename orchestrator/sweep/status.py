@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from guest.records.printable import counted
 from guest.records.run import RunSpec
+from orchestrator.cores.locks import flocked
 from orchestrator.errors import VbstudyError
 from orchestrator.inventory import Guest, Now, guest_for, guest_spec, read_inventory
 from orchestrator.providers import Watching, make
@@ -132,11 +134,31 @@ def next_command(study: Study, store: Store, to_do: Collection[str]) -> tuple[st
 
 def instead_of_sweep(store: Store) -> tuple[str, str] | None:
     """Where a sweep cannot begin: the arguments of vbstudy that help, and why."""
-    if sweeping(store.live_file):
-        return "watch", "a sweep is running"
+    if (running := at_work(store)) is not None:
+        return running
     if not store.study_file.exists():
         return "report", MISSING
     return ("report", CHANGED) if refused(store) else None
+
+
+def at_work(store: Store) -> tuple[str, str] | None:
+    """While another vbstudy has the study: the arguments that show how far it is, and what to wait for. Of
+    what runs on another machine only sweeps are known."""
+    command = _lock_holder(store)
+    if command == "`vbstudy sweep`" or sweeping(store.live_file):
+        return "watch", "a sweep is running"
+    return ("status", f"{command} is running: wait for it") if command else None
+
+
+def _lock_holder(store: Store) -> str:
+    """The command of another process here that has the study's lock, or nothing."""
+    try:
+        command, _, holder = store.lock_file.read_text(errors="replace").partition(", ")
+        process = flocked({str(store.lock_file.stat().st_ino)}).popitem()[1]
+    except (OSError, KeyError):
+        return ""
+    theirs = process != os.getpid() and holder.startswith(f"process {process} on ")
+    return command if theirs else ""
 
 
 def as_tables(status: Status) -> list[Table]:

@@ -1,7 +1,10 @@
 """The next step that commands advise can be taken: by no advice is a command refused, or done in vain."""
 
+import contextlib
 import dataclasses
 import json
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -75,7 +78,40 @@ def test_while_a_sweep_runs_it_is_watched_and_its_lock_left_alone(vbstudy, study
 def test_a_sweep_without_a_finished_run_is_watched(vbstudy, study):
     sweep_begins(study)
     (study / "runs").rename(study / "elsewhere")
-    assert vbstudy("analyze") == f"vbstudy: no run is finished yet; {WATCH}; next: vbstudy watch"
+    for command in (["analyze"], ["export", "s.zip"], ["export", "tables.parquet"], ["export", "mlruns"]):
+        assert vbstudy(*command) == f"vbstudy: no run is finished yet; {WATCH}; next: vbstudy watch"
+
+
+@contextlib.contextmanager
+def at_work(study, command):
+    """Another process holds the study's lock."""
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom orchestrator.store.store import Store\n"
+        f"with Store(Path({str(study)!r})).lock({command!r}):\n    print(flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with other:
+        other.stdout.readline()
+        yield
+        other.stdin.close()
+
+
+def test_while_another_command_has_the_study_it_is_waited_for(vbstudy, study):
+    told = "`vbstudy harden` is running: wait for it"
+    with at_work(study, "vbstudy harden"):
+        for command in ("status", "plan"):
+            assert vbstudy(command).endswith(f"{told} next: vbstudy status")
+        assert f"2 planned runs are missing; {told}; next: vbstudy status" in vbstudy("verify")
+        assert f"Next vbstudy status # {told}" in vbstudy("analyze")
+        (study / "runs").rename(study / "elsewhere")
+        for command in (["analyze"], ["export", "s.zip"]):
+            assert vbstudy(*command) == f"vbstudy: no run is finished yet; {told}; next: vbstudy status"
+    assert vbstudy("status").endswith("next: vbstudy provision")
+
+
+def test_a_sweep_that_just_began_is_watched(vbstudy, study):
+    with at_work(study, "vbstudy sweep"):
+        assert vbstudy("status").endswith(f"{WATCH} next: vbstudy watch")
 
 
 def test_settings_that_a_sweep_refuses_are_to_be_set_back(vbstudy, study):
