@@ -160,7 +160,7 @@ SCHEMAS: dict[str, tuple[int, Any]] = {
     "harden -- PROGRAM": (1, Hardened),
     "probe": (1, ProbeReport),
     "scan": (1, Scan),
-    "try": (1, Tried),
+    "try": (2, Tried),
     "try --which": (1, Which),
     "record": (1, Recorded),
     "replay": (1, Recorded),

@@ -6,6 +6,7 @@ import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal
 
 from guest.records.printable import counted, printable, series
 from guest.records.run import Framework, Override
@@ -36,6 +37,7 @@ from orchestrator.programs.try_verdicts import (
 )
 from orchestrator.text import Say
 
+NOT_APPLICABLE: Final = "not applicable"
 SHOWN = 8  # lines of evidence at a level
 NAMES = {PREDICTIONS: "predictions", METRIC: "metrics", OUTPUT: "output"}
 NOTHING_SEEN = {
@@ -49,9 +51,10 @@ NOTHING_SEEN = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cure:
     """The same runs with exact mode. The cost is that of a whole run, start included, as a ratio to the same
-    run without: geometric mean and 95 % interval over `pairs`; None where they are too few."""
+    run without: geometric mean and 95 % interval over `pairs`; None where they are too few. Not applicable
+    to a program without a framework that has it: nothing else was run."""
 
-    answer: Answer
+    answer: Answer | Literal["not applicable"]
     verdicts: tuple[LevelVerdict, ...]
     pairs: int
     ratio: float | None
@@ -110,16 +113,19 @@ def run(ask: Ask, factor: Factor, exact: bool, say: Say) -> tuple[Report, Seen]:
         software=seen.software,
         notes=tuple(notes),
         last_lines=seen.last_lines,
-        exact=_cure(seen.trials, exactly) if exact else None,
+        exact=_cure(seen, exactly) if exact else None,
     )
     return report, seen
 
 
-def _cure(trials: Sequence[Trial], exactly: Mapping[str, str]) -> Cure:
+def _cure(seen: Seen, exactly: Mapping[str, str]) -> Cure:
+    trials = seen.trials
     statuses = {trial.status for trial in trials if trial.condition not in exactly}
     mine = [trial for trial in trials if trial.condition in exactly]
     if any(trial.status not in statuses for trial in mine):  # it fails with exact mode, which cures nothing
         return Cure(answer=Answer.ABSENT, verdicts=(), pairs=0, ratio=None, low=None, high=None)
+    if not framework_of(seen.software):
+        return Cure(answer=NOT_APPLICABLE, verdicts=(), pairs=0, ratio=None, low=None, high=None)
     verdicts = decide(mine)
     ratio, low, high, pairs = cost(trials, exactly)
     return Cure(answer=overall(verdicts), verdicts=verdicts, pairs=pairs, ratio=ratio, low=low, high=high)
@@ -217,12 +223,12 @@ def _name(verdict: LevelVerdict) -> str:
 
 
 def _cured(cure: Cure, report: Report) -> str:
+    if cure.answer == NOT_APPLICABLE:
+        return "Exact mode is not applicable: it is for PyTorch and TensorFlow, and the program uses neither."
     if not cure.verdicts:
         program = shlex.join(report.command)
         failed = "Exact mode was not measured: the program fails with it, and not without it."
         return f"{failed}\n`vbstudy exact -- {program}` shows why."
-    if not framework_of(report.software):
-        return "Exact mode was not on: it is for PyTorch and TensorFlow, and the program uses neither."
     price = _price(cure.ratio, cure.low, cure.high, cure.pairs)
     if cure.answer is Answer.SAME and report.answer is not Answer.MATTERS:
         return f"All runs with exact mode agree, too. A whole run takes {price}."

@@ -13,6 +13,7 @@ from orchestrator.cli import main as cli
 from orchestrator.cli.options import Options
 from orchestrator.programs.try_report import evidence
 from orchestrator.programs.try_verdicts import Answer, Compared
+from tests.schemas import validate
 
 SCRIPT = """\
 import os, numpy as np
@@ -411,6 +412,12 @@ def test_a_program_that_fails_with_exact_mode_alone_is_not_cured_by_it(tmp_path,
     told = capsys.readouterr().out
     assert "Exact mode was not measured: the program fails with it" in told
     assert "cures" not in told
+
+
+def test_exact_mode_is_not_applicable_without_its_frameworks_in_json_too(tmp_path, capsys):
+    report = attempt(tmp_path, capsys, "print('loss: 0.5')", "--exact", "--cpus", "1,2", "--runs", "2")
+    assert report["exact"]["answer"] == "not applicable"
+    validate(report, "try")
 
 
 @pytest.mark.needs("programs")

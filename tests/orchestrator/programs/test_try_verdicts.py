@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.programs.try_files import FileSeen, Role
-from orchestrator.programs.try_report import Cure, Report, text
+from orchestrator.programs.try_report import NOT_APPLICABLE, Cure, Report, text
 from orchestrator.programs.try_verdicts import Answer, LevelVerdict, Trial, comparable, decide, overall
 
 LABELS = ("1 thread", "4 threads")
@@ -249,11 +249,11 @@ def test_whether_exact_mode_cures_is_said_second_with_its_price():
     assert lines[-2] == "  vbstudy trace -- python train.py"
 
 
-@pytest.mark.parametrize(("plain", "exact"), [(Answer.SAME, Answer.SAME), (Answer.MATTERS, Answer.SAME)])
-def test_exact_mode_is_said_to_be_off_in_a_program_without_a_framework(plain, exact):
-    report = dataclasses.replace(made({"bitwise": plain}, exact), software={"numpy": "2"})
+@pytest.mark.parametrize("plain", [Answer.SAME, Answer.MATTERS])
+def test_exact_mode_is_not_applicable_to_a_program_without_a_framework(plain):
+    report = dataclasses.replace(made({"bitwise": plain}, NOT_APPLICABLE), software={"numpy": "2"})
     lines = text(report).splitlines()
-    assert lines[1].startswith("Exact mode was not on: it is for PyTorch and TensorFlow")
+    assert lines[1].startswith("Exact mode is not applicable: it is for PyTorch and TensorFlow")
     assert "next: vbstudy exact -- python train.py" not in lines
 
 
