@@ -28,32 +28,9 @@ class UsageError(VbstudyError):
     exit_code = 2
 
 
-class IncompleteError(VbstudyError):
-    """Nothing is damaged, but planned runs are missing."""
-
-    exit_code = EXIT_RUNS_FAILED
-
-
-class DifferentBitsError(VbstudyError):
-    """Nothing is damaged, but repeated runs differ, or failed."""
-
-    exit_code = EXIT_RUNS_FAILED
-
-
-class ScriptFailedError(VbstudyError):
-    """A program of the user's own failed where `vbstudy try` ran it."""
-
-    exit_code = EXIT_RUNS_FAILED
-
-
-class UnprovedError(VbstudyError):
-    """Everything was measured, and the claim is not supported."""
-
-    exit_code = EXIT_RUNS_FAILED
-
-
-class FindingsError(VbstudyError):
-    """`scan --check` found something."""
+class UnmetError(VbstudyError):
+    """Nothing is damaged, but what was asked for is not so: planned runs are missing, repeated ones differ, a
+    program of the user's failed, no tier is proved, or `scan --check` found something."""
 
     exit_code = EXIT_RUNS_FAILED
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.options import Options, analysis_errors, check_begun, note_edited, result, show
-from orchestrator.errors import DifferentBitsError, IncompleteError, StoreError, UsageError
+from orchestrator.errors import StoreError, UnmetError, UsageError
 
 if TYPE_CHECKING:
     from analysis.exchange.verify import Verification
@@ -90,11 +90,9 @@ def _judge(subject: Path, found: Verification, again: Sequence[Recomputed], todo
         raise StoreError(f"{subject}: {len(found.damaged)} damaged, the first: {found.damaged[0]}")
     unequal = sum(not each.equal for each in again)
     if unequal:
-        raise DifferentBitsError(
-            f"{subject}: {unequal} of {len(again)} runs done again did not come out the same"
-        )
+        raise UnmetError(f"{subject}: {unequal} of {len(again)} runs done again did not come out the same")
     if found.missing:
-        raise IncompleteError(f"{subject}: {len(found.missing)} planned runs are missing; {todo}")
+        raise UnmetError(f"{subject}: {len(found.missing)} planned runs are missing; {todo}")
 
 
 def _rerun(options: Options, runs: Path, home: Path, count: int) -> list[Recomputed]:

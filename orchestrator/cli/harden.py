@@ -21,7 +21,7 @@ from orchestrator.cli.options import (
     running,
     show,
 )
-from orchestrator.errors import UnprovedError, UsageError
+from orchestrator.errors import UnmetError, UsageError
 
 if TYPE_CHECKING:
     from guest.records.harden import Hardening
@@ -116,7 +116,7 @@ def harden(
         options.show_next("vbstudy analyze")
     unproved = [each.workload.name for each in found if not each.cheapest]
     if unproved:
-        raise UnprovedError(f"no tier is proved to give equal models of {', '.join(unproved)}")
+        raise UnmetError(f"no tier is proved to give equal models of {', '.join(unproved)}")
 
 
 def _harden_program(
@@ -145,7 +145,7 @@ def _harden_program(
         found = harden_program.run(ask, conditions.thread_counts(cpus), asked, say)
     result(options, to_json(found), harden_program.text(found))
     if not found.cheapest:
-        raise UnprovedError(f"no tier is proved to make all runs of {shlex.join(command)} agree")
+        raise UnmetError(f"no tier is proved to make all runs of {shlex.join(command)} agree")
 
 
 def _tiers(names: str | None) -> tuple[Tier, ...]:

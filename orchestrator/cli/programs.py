@@ -20,7 +20,7 @@ from orchestrator.cli.options import (
     result,
     running,
 )
-from orchestrator.errors import DifferentBitsError, StoreError, UsageError
+from orchestrator.errors import StoreError, UnmetError, UsageError
 from vbstudy.exact.registry import Level
 
 LEVELS = ("auto", "library", "python")
@@ -129,7 +129,7 @@ def try_(
         different = overall(report.verdicts, LEVELS[LEVELS.index(level) :]) is not Answer.SAME
     result(options, data, text)
     if check and different:
-        raise DifferentBitsError(f"--check: at level {level} not everything that was compared is the same")
+        raise UnmetError(f"--check: at level {level} not everything that was compared is the same")
 
 
 @click.command(context_settings=PROGRAM)

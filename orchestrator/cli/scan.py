@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.options import Options
-from orchestrator.errors import FindingsError, PrerequisiteError, StoreError, UsageError
+from orchestrator.errors import PrerequisiteError, StoreError, UnmetError, UsageError
 from vbstudy import __version__
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def scan(
         _keep(found, options)
     bad = [f for p in found.projects for f in p.findings if f.level is not Level.NOTE]
     if check and bad:
-        raise FindingsError(f"{counted(len(bad), 'finding')} of level error or warning")
+        raise UnmetError(f"{counted(len(bad), 'finding')} of level error or warning")
 
 
 def _codes(text: str) -> tuple[str, ...]:

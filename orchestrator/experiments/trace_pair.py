@@ -25,7 +25,7 @@ from guest.records.trace import OpNote, Outcome, Phase, TensorNote
 from guest.replay import program
 from guest.trace.wire import END, LIMIT, address
 from orchestrator.cores.leases import host_cores
-from orchestrator.errors import ProtocolError, ScriptFailedError, UsageError
+from orchestrator.errors import ProtocolError, UnmetError, UsageError
 from orchestrator.experiments.trace_compare import hashes, kind
 from orchestrator.programs import folders
 from orchestrator.programs.conditions import THREADS, Condition, Factor, given
@@ -321,7 +321,7 @@ class Side:
         command = shlex.join(self._runs.ask.argv)
         if kind_:
             why = text.replace(f"{self.out / prepare.WORK}/", "")
-            raise ScriptFailedError(f"{command}: with {self._condition.label}: {why}")
+            raise UnmetError(f"{command}: with {self._condition.label}: {why}")
         noticed = notices.read(self.out / prepare.NOTICED)
         remarks = [str(notice["what"]) for notice in noticed if notice["kind"] == "untraced"]
         if not self.frameworks:

@@ -55,7 +55,7 @@ class ProgramTrace:
 
 def work(ask: Ask, say: Say) -> ProgramTrace:
     """Raises UsageError for a folder that cannot be copied and for a program that has nothing to trace,
-    ScriptFailedError when it fails."""
+    UnmetError when it fails."""
     folders.check_size(ask.folder)
     with folders.scratch("vbstudy-trace-", ask.argv) as scratch:
         runs = Runs(ask=ask, scratch=scratch, library=archive.build().write(scratch))

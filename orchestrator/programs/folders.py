@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from orchestrator.errors import STORAGE_ERRNOS, ScriptFailedError, UsageError
+from orchestrator.errors import STORAGE_ERRNOS, UnmetError, UsageError
 from orchestrator.study.snapshots import SKIPPED
 
 COPY_LIMIT_BYTES = 2 << 30
@@ -49,17 +49,17 @@ def check_size(folder: Path) -> None:
 
 @contextlib.contextmanager
 def scratch(prefix: str, argv: Sequence[str]) -> Iterator[Path]:
-    """A temporary folder for the runs of a program. Raises ScriptFailedError when it cannot be read as they
+    """A temporary folder for the runs of a program. Raises UnmetError when it cannot be read as they
     left it."""
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     try:
         yield folder
     except RecursionError:
-        raise ScriptFailedError(f"{shlex.join(argv)}: it made folders that are nested too deep") from None
+        raise UnmetError(f"{shlex.join(argv)}: it made folders that are nested too deep") from None
     except OSError as error:
         if error.errno in STORAGE_ERRNOS or error.filename is None:
             raise
-        raise ScriptFailedError(
+        raise UnmetError(
             f"{shlex.join(argv)}: {error.filename}: {error.strerror}: did the program remove the folder that "
             "it ran in, or files that are not its own?"
         ) from None

@@ -12,7 +12,7 @@ from guest.machine import fingerprint, tiers
 from guest.records.harden import Proof
 from guest.records.printable import counted, series
 from guest.records.run import Framework, Tier
-from orchestrator.errors import UnprovedError
+from orchestrator.errors import UnmetError
 from orchestrator.programs import try_runs
 from orchestrator.programs.conditions import Condition, given, oversubscribed
 from orchestrator.programs.try_report import cost, evidence, invalid_times, times_default
@@ -71,14 +71,14 @@ class Hardened:
 
 
 def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Hardened:
-    """Raises UsageError, ScriptFailedError, and UnprovedError for a program
-    that shows nothing that could be compared."""
+    """Raises UsageError, and UnmetError when the program fails or
+    shows nothing that could be compared."""
     most = max(counts)
     say("a first run, to see what it computes with; its time does not count")
     warm = Condition(label="default", threads=most)
     first = try_runs.run(dataclasses.replace(ask, repetitions=1), [warm], say)
     if overall(decide(first.trials)) is Answer.ABSENT:
-        raise UnprovedError(
+        raise UnmetError(
             f"{shlex.join(ask.argv)}: writes no file and prints nothing, so that nothing can be compared"
         )
     framework = try_runs.framework_of(first.software)

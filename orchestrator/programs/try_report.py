@@ -84,7 +84,7 @@ class Report:
 
 
 def run(ask: Ask, factor: Factor, exact: bool, say: Say) -> tuple[Report, Seen]:
-    """Raises UsageError and ScriptFailedError."""
+    """Raises UsageError and UnmetError."""
     plain = tuple(condition.label for condition in factor.conditions)
     exactly: dict[str, str] = {}  # the label of a condition with exact mode, and of the one without
     conditions: list[Condition] = []

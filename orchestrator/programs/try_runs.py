@@ -18,7 +18,7 @@ from guest.records.printable import counted
 from guest.records.run import RECORDING, Framework, Override
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores
-from orchestrator.errors import ScriptFailedError
+from orchestrator.errors import UnmetError
 from orchestrator.programs import folders
 from orchestrator.programs.conditions import Condition
 from orchestrator.programs.try_files import FileSeen, Role, by_name, numbers, read, role_of
@@ -60,7 +60,7 @@ class Seen:
 
 
 def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
-    """Raises UsageError for a folder that cannot be copied, ScriptFailedError when the program fails: in
+    """Raises UsageError for a folder that cannot be copied, UnmetError when the program fails: in
     its first run, or otherwise than by its exit status."""
     folders.check_size(ask.folder)
     trials: list[Trial] = []
@@ -143,7 +143,7 @@ def _once(
     except command.CommandError as error:
         why = str(error).replace(f"{work}/", "")  # paths relative to the program
         where = condition.label if condition.env or condition.hook else counted(condition.threads, "thread")
-        raise ScriptFailedError(f"{shlex.join(ask.argv)}: on {where}: {why}") from None
+        raise UnmetError(f"{shlex.join(ask.argv)}: on {where}: {why}") from None
     noticed = notices.read(out / prepare.NOTICED)
     # A program that is not Python has names alone: where it prints is unknown.
     metrics = _metrics(noticed) or by_name(printed)

@@ -42,7 +42,7 @@ class Which:
 
 
 def run(ask: Ask, count: int, say: Say) -> Which:
-    """Raises UsageError and ScriptFailedError."""
+    """Raises UsageError and UnmetError."""
     say("a first run, to see which thread pools there are")
     first = _condition("all pools", "", count, others=count)
     seen = try_runs.run(dataclasses.replace(ask, repetitions=1), [first], say)
