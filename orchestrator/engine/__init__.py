@@ -56,7 +56,7 @@ class Engine(Protocol):
         guest has stopped."""
 
 
-def require_dask() -> None:
-    """Raises PrerequisiteError with the line that installs it."""
-    if importlib.util.find_spec("distributed") is None:
-        raise PrerequisiteError("many hosts need dask.distributed: `pip install 'vbstudy[dask]'`")
+def require_dask(module: str = "distributed", package: str = "'vbstudy[dask]'") -> None:
+    """Raises PrerequisiteError with the line that installs it, or what a cluster needs besides."""
+    if importlib.util.find_spec(module) is None:
+        raise PrerequisiteError(f"many hosts need {module}: `pip install {package}`")

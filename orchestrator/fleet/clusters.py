@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import importlib
 import logging
 import socket
 import time
@@ -21,7 +20,8 @@ from distributed.security import Security
 from tornado.ioloop import PeriodicCallback
 
 from orchestrator.cores.leases import host_cores, host_memory_mib
-from orchestrator.errors import GuestError, PrerequisiteError, UsageError
+from orchestrator.engine import require_dask
+from orchestrator.errors import GuestError, UsageError
 from orchestrator.fleet.worker import PRELOAD
 from orchestrator.store.store import Store
 from orchestrator.study.engine import EngineTable, JobQueueTable, LocalClusterTable, SshClusterTable
@@ -185,7 +185,7 @@ def _local(table: LocalClusterTable, store: Store, security: Security | None) ->
 
 
 def _ssh(table: SshClusterTable) -> Any:
-    needed("asyncssh")
+    require_dask("asyncssh", "asyncssh")
     from distributed import SSHCluster
 
     options = _worker_options(HOSTS_FOLDER, 1, table.cores, table.memory_mib)
@@ -209,7 +209,7 @@ def _ssh(table: SshClusterTable) -> Any:
 
 def job_queue(table: JobQueueTable, security: Security | None) -> Any:
     """A scheduler of its own, to which the jobs of a batch system will come; none is submitted yet."""
-    needed("dask_jobqueue")
+    require_dask("dask_jobqueue", "dask-jobqueue")
     import dask_jobqueue  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     options = _worker_options(HOSTS_FOLDER, 1, table.cores, table.memory_mib)
@@ -241,12 +241,3 @@ def _keep_submitted(cluster: Any, jobs: int) -> None:
     submit()
     again = PeriodicCallback(submit, SUBMIT_EVERY_S * 1000)
     cluster.loop.add_callback(again.start)
-
-
-def needed(module: str) -> None:
-    """Raises PrerequisiteError with the line that installs it."""
-    try:
-        importlib.import_module(module)
-    except ImportError:
-        name = module.replace("_", "-")
-        raise PrerequisiteError(f"this cluster needs {name}: `pip install {name}`") from None

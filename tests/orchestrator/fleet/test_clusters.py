@@ -150,9 +150,10 @@ def test_more_workers_than_cores_are_refused(tmp_path, monkeypatch):
         clusters._local(LocalClusterTable(workers=3), Store(tmp_path), None)
 
 
-def test_what_a_cluster_lacks_is_named_with_the_line_that_installs_it():
-    with pytest.raises(PrerequisiteError, match="pip install no-such-module"):
-        clusters.needed("no_such_module")
+def test_what_a_cluster_lacks_is_named_with_the_line_that_installs_it(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(PrerequisiteError, match="many hosts need dask_jobqueue: `pip install dask-jobqueue`"):
+        clusters.job_queue(None, None)
 
 
 @pytest.mark.parametrize(
