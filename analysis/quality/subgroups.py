@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,25 +29,26 @@ def by_class(study: StudyData, predictions: Predictions) -> Table:
     """Accuracy, FPR and FNR of every class: mean, SD and max-min over the runs of each set, and over the
     thread counts (there each counts once, with the mean of its runs)."""
     parts = [
-        pd.DataFrame(_class_columns(rates, support, models)).assign(**head, scope=scope)
+        pd.DataFrame(_class_columns(rates, counts, models)).assign(**head, scope=scope)
         for head, view, runs in study.by_view()
-        for scope, rates, support, models in _scopes(predictions, head["workload"], runs, view)
+        for scope, rates, counts, models in _scopes(predictions, head["workload"], runs, view)
     ]
     frame = pd.concat(parts, ignore_index=True)
     return Table(
         name="by_class",
         title="Accuracy, false positive and false negative rate of every class",
         note="FPR = FP / (FP + TN) and FNR = FN / (FN + TP), each class against the rest. Scope "
-        f"'{ACROSS}': n thread counts, each with the mean of its runs.",
+        f"'{ACROSS}': n thread counts, each with the mean of its runs. Where labels reach "
+        f"{classification.MANY_CLASSES}, classes without samples have no row.",
         frame=frame.set_index(KEYS).reset_index(),
     )
 
 
 def _scopes(
     predictions: Predictions, workload: str, runs: pd.DataFrame, view: View
-) -> Iterator[tuple[str, dict[str, np.ndarray], np.ndarray, int]]:
-    """(scope, rates (n, C) by name, support (C,), distinct models): each set, of whose copies one counts
-    unless all are copies; then one row a thread count."""
+) -> Iterator[tuple[str, dict[str, np.ndarray], classification.ClassCounts, int]]:
+    """(scope, rates (n, C) by name, counts of all runs, distinct models): each set, of whose copies one
+    counts unless all are copies; then one row a thread count."""
     truth = predictions.truth[workload]
     everything = classification.class_hits(truth, predictions.stack(view, runs.run_id))
     classes = len(everything.support)
@@ -55,17 +57,15 @@ def _scopes(
         models = distinct(setting, view)
         counted = models if len(models) > 1 else setting
         rows = np.flatnonzero(runs.run_id.isin(counted.run_id))
-        counts = classification.ClassCounts(
-            hits=everything.hits[rows], predicted=everything.predicted[rows], support=everything.support
-        )
+        counts = replace(everything, hits=everything.hits[rows], predicted=everything.predicted[rows])
         rates = {name: rate(counts) for name, rate in RATES.items()}
         rates["overall"] = np.repeat(counts.hits.sum(axis=1, keepdims=True) / counts.samples, classes, axis=1)
         for name, values in rates.items():
             means[name].append(_column_means(values))
-        yield threads, rates, everything.support, len(models)
+        yield threads, rates, everything, len(models)
     if len(means["overall"]) > 1:
         across = {name: np.array(values) for name, values in means.items()}
-        yield ACROSS, across, everything.support, len(means["overall"])
+        yield ACROSS, across, everything, len(means["overall"])
 
 
 def _column_means(values: np.ndarray) -> np.ndarray:
@@ -74,10 +74,12 @@ def _column_means(values: np.ndarray) -> np.ndarray:
     return means
 
 
-def _class_columns(rates: dict[str, np.ndarray], support: np.ndarray, models: int) -> dict[str, Any]:
-    n = len(rates["overall"])
+def _class_columns(
+    rates: dict[str, np.ndarray], counts: classification.ClassCounts, models: int
+) -> dict[str, Any]:
+    support, n = counts.support, len(rates["overall"])
     overall = sd_of(rates["overall"][:, 0], models)
-    columns: dict[str, Any] = {"class": np.arange(len(support)), "support": support, "n": n}
+    columns: dict[str, Any] = {"class": counts.classes, "support": support, "n": n}
     columns |= {
         f"overall_{end}": np.full(len(support), bound, float)  # NaN where there is none
         for end, bound in (("low", overall.low), ("high", overall.high))
@@ -147,8 +149,8 @@ def class_ranges(study: StudyData, predictions: Predictions, workload: str, view
         for threads, setting in by_threads(runs).items():
             labels = predictions.stack(view, setting.run_id)
             counts = classification.class_hits(predictions.truth[workload], labels)
-            for class_, each in enumerate(classification.class_accuracy(counts).T):
-                samples = int(counts.support[class_])
+            accuracies = classification.class_accuracy(counts).T
+            for class_, samples, each in zip(counts.classes, counts.support, accuracies, strict=True):
                 row = {"variant": variant, "threads": threads, "class_": class_, "samples": samples}
                 row |= {"n": len(each), "mean": each.mean(), "low": each.min(), "high": each.max()}
                 rows += [row] if samples else []

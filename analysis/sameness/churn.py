@@ -72,6 +72,7 @@ def _accuracies(
 
 def _churn_rows(sets: dict[str, np.ndarray], models: dict[str, int]) -> Iterator[dict[str, Any]]:
     """`models`: how many of each set's runs are no copies."""
+    sets = dict(zip(sets, metrics.codes(*sets.values()), strict=True))
     classes = int(max(labels.max() for labels in sets.values())) + 1
     counts = {name: metrics.class_counts(labels, classes) for name, labels in sets.items()}
     # Churn of every run with the runs of every set, added up: of all pairs of runs no more is needed.

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+MANY_CLASSES = 4096  # from here on, classes without samples are not counted
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassCounts:
-    """For each run and class (R, C): true positives, samples put in the class, and (C,) samples of it."""
+    """For each run and class (R, C): true positives, samples put in the class; (C,) samples of it, and its
+    label."""
 
     hits: np.ndarray
     predicted: np.ndarray
     support: np.ndarray
+    classes: np.ndarray
 
     @property
     def samples(self) -> int:
@@ -22,18 +26,27 @@ class ClassCounts:
 
 
 def class_hits(truth: np.ndarray, labels: np.ndarray) -> ClassCounts:
-    """Counts by class, for all classes up to the largest that occurs. Raises ValueError for shapes that
-    do not fit and for no samples."""
+    """Counts by class, for all classes up to the largest that occurs; for those of the truth alone where
+    that is MANY_CLASSES or more (token ids, rounded values) or labels of the truth are negative. Raises
+    ValueError for shapes that do not fit and for no samples."""
     if truth.ndim != 1 or labels.ndim != 2 or labels.shape[1] != len(truth) or labels.size == 0:
         raise ValueError(f"truth {truth.shape} and labels {labels.shape} are not (N,) and (R, N)")
-    runs, classes = len(labels), int(max(truth.max(), labels.max())) + 1
-    cells = np.arange(runs)[:, None] * classes + labels  # int64: small label types would overflow
-    predicted = np.bincount(cells.ravel(), minlength=runs * classes)
-    hits = np.bincount(cells[labels == truth], minlength=runs * classes)
+    runs, largest = len(labels), int(max(truth.max(), labels.max()))
+    if largest >= MANY_CLASSES or truth.min() < 0:
+        classes, truth = np.unique(truth, return_inverse=True)
+        at = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
+        labels = np.where(classes[at] == labels, at, len(classes))
+    else:
+        classes = np.arange(largest + 1)
+    columns = len(classes) + 1  # the last is for labels of no class
+    cells = np.arange(runs)[:, None] * columns + labels  # int64: small label types would overflow
+    predicted = np.bincount(cells.ravel(), minlength=runs * columns)
+    hits = np.bincount(cells[labels == truth], minlength=runs * columns)
     return ClassCounts(
-        hits=hits.reshape(runs, classes),
-        predicted=predicted.reshape(runs, classes),
-        support=np.bincount(truth, minlength=classes),
+        hits=hits.reshape(runs, columns)[:, :-1],
+        predicted=predicted.reshape(runs, columns)[:, :-1],
+        support=np.bincount(truth.astype(np.int64), minlength=len(classes)),
+        classes=classes,
     )
 
 

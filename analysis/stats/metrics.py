@@ -23,7 +23,7 @@ def churn_within(labels: np.ndarray) -> float:
     runs, samples = _shape(labels)
     if runs < 2:
         raise ValueError("churn needs at least two runs")
-    counts = class_counts(labels)
+    counts = class_counts(codes(labels)[0])
     agreeing = int((counts * (counts - 1)).sum())
     return 1.0 - agreeing / (runs * (runs - 1) * samples)
 
@@ -34,6 +34,7 @@ def churn_between(a: np.ndarray, b: np.ndarray) -> float:
     (runs_a, samples), (runs_b, other) = _shape(a), _shape(b)
     if samples != other:
         raise ValueError(f"the sets predict {samples} and {other} samples")
+    a, b = codes(a, b)
     classes = int(max(a.max(), b.max())) + 1
     agreeing = int((class_counts(a, classes) * class_counts(b, classes)).sum())
     return 1.0 - agreeing / (runs_a * runs_b * samples)
@@ -94,8 +95,23 @@ def agreement(labels: np.ndarray) -> float:
     return float((labels == labels[0]).all(axis=0).mean())
 
 
+def codes(*sets: np.ndarray) -> list[np.ndarray]:
+    """The sets, each (R, N), with the labels of each sample numbered from 0 where they are larger than there
+    are runs: token ids and rounded values are counted in no more memory than classes. Which runs agree on a
+    sample stays as it is; a number has no meaning beyond its sample."""
+    runs = sum(map(len, sets))
+    if max(int(labels.max()) for labels in sets) < max(runs, FEW_CLASSES):
+        return list(sets)
+    together = np.concatenate(sets)
+    found = np.empty(together.shape, np.min_scalar_type(runs))
+    for sample, numbers in zip(together.T, found.T, strict=True):
+        numbers[:] = np.unique(sample, return_inverse=True)[1]
+    return np.split(found, np.cumsum([len(labels) for labels in sets])[:-1])
+
+
 def class_counts(labels: np.ndarray, classes: int | None = None) -> np.ndarray:
-    """(N, C): how many of the runs put each sample in each class. `labels` is (R, N)."""
+    """(N, C): how many of the runs put each sample in each class. `labels` is (R, N), small numbers: see
+    `codes`."""
     _, samples = _shape(labels)
     classes = int(labels.max()) + 1 if classes is None else classes
     if classes > FEW_CLASSES:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -80,3 +83,20 @@ def test_ranges_go_from_the_worst_to_the_best_run_of_a_set(study):
         ["2", 0, 1, 2, 1.0, 1.0, 1.0],
         ["2", 1, 1, 2, 1.0, 1.0, 1.0],
     ]
+
+
+def test_token_ids_and_rounded_values_are_named_in_the_rows_of_their_class(study):
+    study.run(1, 1, truth=(0, 0, 1, 1), predicted=(0, 0, 1, 0), weights="a")
+    study.run(1, 2, truth=(0, 0, 1, 1), predicted=(0, 1, 1, 1), weights="b")
+    loaded, small = read_predictions(load_study(study.directory))
+    id_ = 2**45  # one cell a label would need more than there are addresses
+    labels = {
+        view: {run: each * np.int64(id_) for run, each in by_run.items()}
+        for view, by_run in small.labels.items()
+    }
+    truth = {name: each * id_ for name, each in small.truth.items()}
+    large = replace(small, labels=labels, truth=truth)
+    expected = by_class(loaded, small).frame
+    assert by_class(loaded, large).frame.equals(expected.assign(**{"class": expected["class"] * id_}))
+    ranges = class_ranges(loaded, large, "lenet5", View.LAST)
+    assert list(ranges.class_) == [0, id_]

@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn.metrics import confusion_matrix, recall_score
 
 from analysis.stats.classification import (
+    MANY_CLASSES,
     class_accuracy,
     class_hits,
     false_negative_rate,
@@ -63,6 +64,30 @@ def test_names_of_classes_and_order_of_samples_do_not_matter(data, names, random
     for c in range(len(before.support)):
         if before.support[c]:
             assert (class_accuracy(after)[:, names[c]] == class_accuracy(before)[:, c]).all()
+
+
+@given(truth_and_labels(), st.sampled_from([MANY_CLASSES, 2**45]))
+def test_labels_of_any_size_are_counted_for_the_classes_with_samples(data, step):
+    truth, labels = data
+    before = class_hits(truth, labels)
+    after = class_hits(truth * step + step, labels * np.int64(step) + step)
+    known = before.support > 0
+    assert (after.classes == before.classes[known] * step + step).all()
+    assert (after.support == before.support[known]).all()
+    assert (after.hits == before.hits[:, known]).all()
+    assert (after.predicted == before.predicted[:, known]).all()
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint64, bool])
+def test_true_classes_are_counted_whatever_their_type(kind):
+    truth = np.array([1, 0, 1]).astype(kind)
+    counts = class_hits(truth, np.array([[1, 1, 0]], np.uint8))
+    assert (counts.hits.tolist(), counts.support.tolist()) == ([[0, 1]], [1, 2])
+
+
+def test_a_true_label_that_is_negative_is_a_class_of_its_own():
+    counts = class_hits(np.array([-100, 0, 2]), np.array([[1, 0, 0]], np.uint8))
+    assert (counts.classes.tolist(), counts.hits.tolist()) == ([-100, 0, 2], [[0, 1, 0]])
 
 
 @given(truth_and_labels())

@@ -11,11 +11,13 @@ from hypothesis.extra.numpy import arrays
 from scipy.spatial import distance
 
 from analysis.stats.metrics import (
+    FEW_CLASSES,
     agreement,
     churn_between,
     churn_matrix,
     churn_within,
     class_counts,
+    codes,
     column_sd,
     epochs_to_converge,
     max_difference,
@@ -159,6 +161,21 @@ def test_large_sets_are_counted_block_by_block(classes, kind):
     counts = class_counts(labels, classes)
     assert counts.shape == (130, classes)
     assert (counts == [[(column == c).sum() for c in range(classes)] for column in labels.T]).all()
+
+
+@given(label_arrays(), st.sampled_from([np.uint64, np.int64]))
+def test_large_labels_have_the_churn_of_small_ones(labels, kind):
+    large = labels.astype(kind) * kind(2**45)  # one cell a label would need more than there are addresses
+    assert churn_within(large) == churn_within(labels)
+    assert churn_between(large[:1], large[1:]) == churn_between(labels[:1], labels[1:])
+    (few,) = codes(large)
+    assert few.max() < len(labels)
+    assert (churn_matrix(few) == churn_matrix(labels)).all()
+
+
+def test_small_labels_are_counted_as_they_are():
+    labels = np.array([[0, FEW_CLASSES - 1], [3, 0]])
+    assert codes(labels)[0] is labels
 
 
 def test_bits_are_counted_without_numpy_2_as_well(monkeypatch):
