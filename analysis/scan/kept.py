@@ -51,13 +51,19 @@ def read_scan(path: Path) -> Scan | None:
 
 def without(scan: Scan, baseline: Scan) -> Scan:
     """The findings that a former scan does not have. Lines and cells may have moved: a finding is known by
-    its rule, its file and what it says, as often as the former scan has it."""
-    known = Counter(_identity(found) for project in baseline.projects for found in project.findings)
+    its project, its rule, its file and what it says, as often as the former scan has it. Projects are known
+    by their paths as they were given; of two scans of one project each, the path does not matter."""
+    alone = len(scan.projects) == len(baseline.projects) == 1
+    known = Counter(
+        ("" if alone else project.path, *_identity(found))
+        for project in baseline.projects
+        for found in project.findings
+    )
     projects = []
     for project in scan.projects:
         new = []
         for found in project.findings:
-            identity = _identity(found)
+            identity = ("" if alone else project.path, *_identity(found))
             if known[identity]:
                 known[identity] -= 1
             else:

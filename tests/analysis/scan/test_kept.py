@@ -38,6 +38,29 @@ def test_moved_findings_are_known_and_one_more_of_them_is_new(tmp_path):
     assert [found.place.line for found in project.findings] == [4]
 
 
+def test_a_finding_that_moves_to_another_project_is_new(tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    for project in (first, second):
+        project.mkdir()
+        (project / "train.py").write_text("")
+    (first / "train.py").write_text("import torch\ntorch.backends.cudnn.benchmark = True\n")
+    former = scan([first, second])
+    (first / "train.py").rename(second / "train.py")
+    new = without(scan([first, second]), former).projects
+    assert [len(project.findings) for project in new] == [0, 1]
+    assert not any(project.findings for project in without(former, former).projects)
+
+
+def test_a_project_alone_is_known_wherever_it_lies(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "train.py").write_text("import torch\ntorch.backends.cudnn.benchmark = True\n")
+    former = scan([tmp_path / "a"])
+    (tmp_path / "a").rename(tmp_path / "b")
+    (project,) = without(scan([tmp_path / "b"]), former).projects
+    assert former.projects[0].findings
+    assert project.findings == ()
+
+
 def test_findings_of_moved_cells_are_known(tmp_path):
     cells = ["import random\nrandom.shuffle(x)\nloss.backward()\nopt.step()", "random.seed(0)"]
 
