@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from guest.records.run import ProjectFiles, ProjectSpec
 FOLDER = Path("environments")  # in the guest's working folder
 COMPLETE = ".complete"
 BUILD_TIMEOUT_S = 3600.0
+COMMENT = re.compile(r"(^|\s)#.*")  # as pip's: an address may have a # in it
 
 
 class RequirementsError(RuntimeError):
@@ -104,7 +106,7 @@ def _key(text: str, wheels: str, tree_sha256: str, guests: list[str]) -> str:
     """Two environments with one key are equal: the same interpreter, requirements, wheels, and packages of
     the guest. Requirements that name files of the project (-r, -c, -e, paths) depend on all of
     it."""
-    lines = [line.split("#")[0].strip() for line in text.splitlines()]
+    lines = [COMMENT.sub("", line).strip() for line in text.splitlines()]
     local = any(line.startswith(("-r", "-c", "-e", "--", ".", "/")) for line in lines)
     parts = [sys.version, sys.executable, *filter(None, lines), tree_sha256 if local else "", *guests]
     if wheels:
