@@ -155,6 +155,7 @@ def _codes(text: str) -> tuple[str, ...]:
 
 def _projects(paths: tuple[str, ...], each: bool) -> list[Path]:
     from analysis.scan.run import projects_of
+    from guest.records.printable import printable
 
     for given in paths:
         path = Path(given)
@@ -171,9 +172,11 @@ def _projects(paths: tuple[str, ...], each: bool) -> list[Path]:
     if not each:
         return [Path(path) for path in paths]
     try:
-        found, _ = projects_of([Path(path) for path in paths])
+        found, notes = projects_of([Path(path) for path in paths])
     except OSError as error:
         raise UsageError(f"{error.filename}: {error.strerror}") from None
+    for note in notes:
+        click.echo(printable(str(note)), err=True)
     if not found:
         raise UsageError(
             f"{', '.join(paths)}: has no folders in it; leave --each out to scan it as one project"

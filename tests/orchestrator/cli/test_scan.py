@@ -33,6 +33,14 @@ def test_each_folder_is_a_project(folder, capsys):
     assert "bad/main.py:2:1 VB504 warning" in out
 
 
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_links_among_the_projects_are_reported(folder, tmp_path, capsys, form):
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "linked").symlink_to(tmp_path / "elsewhere")
+    assert run(["scan", "--each", "--format", form, str(folder)]) == 0
+    assert f"{folder / 'linked'}: is a link; not followed" in capsys.readouterr().err
+
+
 def test_a_folder_is_one_project_unless_told_otherwise(folder, capsys):
     assert run(["--json", "scan", str(folder)]) == 0
     data = json.loads(capsys.readouterr().out)
