@@ -37,11 +37,9 @@ class DatasetInfo:
     `samples` are how many there are to train and to test with, where it was counted."""
 
     name: str
-    title: str
     kind: Kind
     shape: tuple[int, ...]
     classes: int
-    source: str
     vocabulary: int = 0
     embedded: bool = False
     mean: tuple[float, ...] = ()
@@ -93,25 +91,24 @@ def _cifar(classes: int, size_bytes: int, sha256: str, pickled_sha256: str, **co
 # Hashes of the compressed files: the url_checksums folder of TensorFlow Datasets. Fashion-MNIST's
 # contents were hashed from Debian's dataset-fashion-mnist, the same gzip streams without their header.
 DATASETS: dict[str, DatasetInfo] = {
+    # 1,797 handwritten digits of UCI, 8x8 scaled to 28x28.
+    # Alpaydin and Kaynak 1998, https://doi.org/10.24432/C50P49, CC BY 4.0
     "digits": DatasetInfo(
         name="digits",
-        title="1,797 handwritten digits of UCI, 8x8 scaled to 28x28",
         kind="image",
         shape=(28, 28, 1),
         classes=10,
-        source="Alpaydin and Kaynak 1998, https://doi.org/10.24432/C50P49, CC BY 4.0",
         embedded=True,
         mean=(0.2237,),
         std=(0.3492,),
         samples=(1262, 268),
     ),
+    # MNIST: 70,000 handwritten digits, 28x28. LeCun, Cortes and Burges, http://yann.lecun.com/exdb/mnist/
     "mnist": DatasetInfo(
         name="mnist",
-        title="MNIST: 70,000 handwritten digits, 28x28",
         kind="image",
         shape=(28, 28, 1),
         classes=10,
-        source="LeCun, Cortes and Burges, http://yann.lecun.com/exdb/mnist/",
         mean=(0.1307,),
         std=(0.3081,),
         files=_idx(
@@ -131,13 +128,13 @@ DATASETS: dict[str, DatasetInfo] = {
         ),
         subfolders=("mnist", "MNIST/raw"),
     ),
+    # Fashion-MNIST: 70,000 articles of clothing, 28x28.
+    # Xiao, Rasul and Vollgraf 2017, https://github.com/zalandoresearch/fashion-mnist, MIT
     "fashion-mnist": DatasetInfo(
         name="fashion-mnist",
-        title="Fashion-MNIST: 70,000 articles of clothing, 28x28",
         kind="image",
         shape=(28, 28, 1),
         classes=10,
-        source="Xiao, Rasul and Vollgraf 2017, https://github.com/zalandoresearch/fashion-mnist, MIT",
         mean=(0.2860,),
         std=(0.3530,),
         files=_idx(
@@ -157,13 +154,13 @@ DATASETS: dict[str, DatasetInfo] = {
         subfolders=("fashion-mnist", "FashionMNIST/raw"),  # Debian's folder, torchvision's
         samples=(53962, 10000),
     ),
+    # CIFAR-10: 60,000 photographs of 10 kinds, 32x32.
+    # Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html
     "cifar10": DatasetInfo(
         name="cifar10",
-        title="CIFAR-10: 60,000 photographs of 10 kinds, 32x32",
         kind="image",
         shape=(32, 32, 3),
         classes=10,
-        source="Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html",
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2470, 0.2435, 0.2616),
         files=(
@@ -182,13 +179,13 @@ DATASETS: dict[str, DatasetInfo] = {
         ),
         subfolders=("cifar10",),
     ),
+    # CIFAR-100: 60,000 photographs of 100 kinds, 32x32.
+    # Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html
     "cifar100": DatasetInfo(
         name="cifar100",
-        title="CIFAR-100: 60,000 photographs of 100 kinds, 32x32",
         kind="image",
         shape=(32, 32, 3),
         classes=100,
-        source="Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html",
         mean=(0.5071, 0.4865, 0.4409),
         std=(0.2673, 0.2564, 0.2762),
         files=(
@@ -203,24 +200,22 @@ DATASETS: dict[str, DatasetInfo] = {
         ),
         subfolders=("cifar100",),
     ),
+    # 6,000 generated headlines, clickbait or news: guest/datasets/data/TEXTS.txt
     "headlines": DatasetInfo(
         name="headlines",
-        title="6,000 generated headlines, clickbait or news",
         kind="text",
         shape=(18,),
         classes=2,
-        source="generated; guest/datasets/data/TEXTS.txt",
         vocabulary=179,
         embedded=True,
         samples=(4201, 926),
     ),
+    # 6,000 generated stories with a question, after bAbI task 1: guest/datasets/data/TEXTS.txt
     "stories": DatasetInfo(
         name="stories",
-        title="6,000 generated stories with a question, after bAbI task 1",
         kind="story",
         shape=(11, 6),
         classes=6,
-        source="generated; guest/datasets/data/TEXTS.txt",
         vocabulary=20,
         embedded=True,
         samples=(4248, 877),

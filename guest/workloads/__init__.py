@@ -22,7 +22,6 @@ import importlib
 import math
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
 from guest.datasets import datasets
@@ -68,68 +67,29 @@ class Backend(Protocol):
         shapes differ."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelInfo:
-    """One reference network, and the kind of data it takes."""
-
-    title: str
-    kind: Kind
-    note: str
-
-
-MODELS: dict[str, ModelInfo] = {
-    "lenet1": ModelInfo(
-        title="LeNet-1",
-        kind="image",
-        note="convolutions of 4 and 12 maps. LeCun et al. 1989; with ReLU and maximum pooling",
-    ),
-    "lenet4": ModelInfo(
-        title="LeNet-4",
-        kind="image",
-        note="convolutions of 4 and 16 maps, 120 units. LeCun et al. 1998; with ReLU and maximum pooling",
-    ),
-    "lenet5": ModelInfo(
-        title="LeNet-5",
-        kind="image",
-        note="convolutions of 6 and 16 maps, 120 and 84 units; else as LeNet-4",
-    ),
-    "cnn-bn": ModelInfo(
-        title="small CNN with BatchNorm",
-        kind="image",
-        note="three convolutions of 32, 64 and 64 maps, each with BatchNorm (Ioffe and Szegedy 2015)",
-    ),
-    "resnet20": ModelInfo(
-        title="ResNet-20",
-        kind="image",
-        note="CIFAR style: three stages of 3 blocks, shortcuts without parameters. He et al. 2016",
-    ),
-    "resnet38": ModelInfo(
-        title="ResNet-38", kind="image", note="as ResNet-20, with 6 blocks a stage (Pham et al. 2020)"
-    ),
-    "resnet56": ModelInfo(title="ResNet-56", kind="image", note="as ResNet-20, with 9 blocks a stage"),
-    "wrn-28-10": ModelInfo(
-        title="WRN-28-10",
-        kind="image",
-        note="wide residual network, 36.5 million parameters. Zagoruyko and Komodakis 2016; no dropout",
-    ),
-    "mlp": ModelInfo(
-        title="multi-layer perceptron", kind="image", note="256 and 128 units with ReLU and dropout 0.2"
-    ),
-    "lstm": ModelInfo(
-        title="LSTM",
-        kind="text",
-        note="embedding 32, LSTM of 64 units with one bias, dropout 0.2. Hochreiter and Schmidhuber 1997",
-    ),
-    "transformer": ModelInfo(
-        title="transformer encoder",
-        kind="text",
-        note="two pre-norm blocks of width 64 with 4 heads, dropout 0.1. Vaswani et al. 2017",
-    ),
-    "memn2n": ModelInfo(
-        title="end-to-end memory network",
-        kind="story",
-        note="three hops, adjacent weight tying, temporal encoding. Sukhbaatar et al. 2015",
-    ),
+# The reference networks, and the kind of data that each takes.
+MODELS: dict[str, Kind] = {
+    # Convolutions of 4 and 12 maps. LeCun et al. 1989; with ReLU and maximum pooling
+    "lenet1": "image",
+    # Convolutions of 4 and 16 maps, 120 units. LeCun et al. 1998; with ReLU and maximum pooling
+    "lenet4": "image",
+    # Convolutions of 6 and 16 maps, 120 and 84 units; else as LeNet-4
+    "lenet5": "image",
+    # Three convolutions of 32, 64 and 64 maps, each with BatchNorm (Ioffe and Szegedy 2015)
+    "cnn-bn": "image",
+    # CIFAR style: three stages of 3 blocks, shortcuts without parameters. He et al. 2016
+    "resnet20": "image",
+    "resnet38": "image",  # as ResNet-20, with 6 blocks a stage (Pham et al. 2020)
+    "resnet56": "image",  # as ResNet-20, with 9 blocks a stage
+    # Wide residual network, 36.5 million parameters. Zagoruyko and Komodakis 2016; no dropout
+    "wrn-28-10": "image",
+    "mlp": "image",  # 256 and 128 units with ReLU and dropout 0.2
+    # Embedding 32, LSTM of 64 units with one bias, dropout 0.2. Hochreiter and Schmidhuber 1997
+    "lstm": "text",
+    # Encoder of two pre-norm blocks of width 64 with 4 heads, dropout 0.1. Vaswani et al. 2017
+    "transformer": "text",
+    # End-to-end memory network: three hops, adjacent weight tying, temporal encoding. Sukhbaatar et al. 2015
+    "memn2n": "story",
 }
 
 
@@ -140,9 +100,9 @@ def check(model: str, dataset: str) -> None:
         near = difflib.get_close_matches(model.lower(), MODELS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(MODELS)}"
         raise WorkloadError(f"unknown model {model!r}: {hint}")
-    takes, has = MODELS[model].kind, datasets.info(dataset).kind
+    takes, has = MODELS[model], datasets.info(dataset).kind
     if takes != has:
-        models = ", ".join(name for name, m in MODELS.items() if m.kind == has)
+        models = ", ".join(name for name, kind in MODELS.items() if kind == has)
         sets = ", ".join(name for name, d in datasets.DATASETS.items() if d.kind == takes)
         raise WorkloadError(
             f"{model} takes {takes} data and {dataset} is {has} data: "

@@ -48,7 +48,7 @@ def _frameworks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def data_for(model: str) -> datasets.Data:
-    return datasets.load(DATASET_OF[MODELS[model].kind], train_samples=64, test_samples=100)
+    return datasets.load(DATASET_OF[MODELS[model]], train_samples=64, test_samples=100)
 
 
 def build(
@@ -61,7 +61,7 @@ def build(
     weight_decay: float = 0.0,
     deterministic: bool = False,
 ) -> Backend:
-    info = datasets.info(DATASET_OF[MODELS[model].kind])
+    info = datasets.info(DATASET_OF[MODELS[model]])
     spec = WorkloadSpec(
         name=model,
         framework=framework,
@@ -90,12 +90,12 @@ def same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
 
 
 def test_every_model_fits_the_data_of_its_kind_and_no_other() -> None:
-    for model, info in MODELS.items():
+    for model, kind in MODELS.items():
         for name, data in datasets.DATASETS.items():
-            if info.kind == data.kind:
+            if kind == data.kind:
                 workloads.check(model, name)
             else:
-                with pytest.raises(WorkloadError, match=f"{model} takes {info.kind} data"):
+                with pytest.raises(WorkloadError, match=f"{model} takes {kind} data"):
                     workloads.check(model, name)
 
 
@@ -128,7 +128,7 @@ def test_both_frameworks_start_from_the_same_function(model: str) -> None:
     x = data_for(model).test.x[: 2 if model == "wrn-28-10" else 20]
     ours, theirs = first.logits(x), second.logits(x)
     assert ours.dtype == theirs.dtype == np.float32
-    assert ours.shape == (len(x), datasets.info(DATASET_OF[MODELS[model].kind]).classes)
+    assert ours.shape == (len(x), datasets.info(DATASET_OF[MODELS[model]]).classes)
     assert np.abs(ours - theirs).max() <= 1e-4 * np.abs(ours).max()
 
 
@@ -255,7 +255,7 @@ def test_logits_do_not_depend_on_what_else_is_evaluated(framework: Framework) ->
 
 @pytest.mark.parametrize(("framework", "model"), [("torch", "lstm"), ("torch", "memn2n")])
 def test_the_text_models_learn(framework: str, model: str) -> None:
-    data = datasets.load(DATASET_OF[MODELS[model].kind])
+    data = datasets.load(DATASET_OF[MODELS[model]])
     backend = build(Framework(framework), model, optimizer=Optimizer.ADAM, learning_rate=0.01)
     order = np.random.default_rng(0).permutation(len(data.train.y))
     for start in range(0, len(order) - 63, 64):

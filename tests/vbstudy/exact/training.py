@@ -38,7 +38,7 @@ load = functools.cache(datasets.load)
 def make_small(model: str) -> None:
     """Of half as many samples, in texts of a third of the words; for the deepest a quarter, of images with a
     sixteenth of the pixels."""
-    text = MODELS[model].kind == "text"
+    text = MODELS[model] == "text"
     fewer, EVERY[model] = (4, 4) if model == "resnet20" else (2, 3 if text else 1)
     BATCHES[model] = BATCHES.get(model, BATCH) // fewer
 
@@ -46,7 +46,7 @@ def make_small(model: str) -> None:
 def build(
     model: str, optimizer: Optimizer, seed: int = 0, framework: Framework = Framework.TORCH
 ) -> tuple[Backend, datasets.Data]:
-    data = smaller(load(DATA[MODELS[model].kind]), EVERY.get(model, 1))
+    data = smaller(load(DATA[MODELS[model]]), EVERY.get(model, 1))
     spec = WorkloadSpec(
         name=model,
         framework=framework,
