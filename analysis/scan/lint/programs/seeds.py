@@ -31,7 +31,6 @@ from analysis.scan.lint.vocabulary import (
     OWN_MODEL,
     OWN_VARIABLES,
     RANDOM_TRANSFORM,
-    SEED_CALLS,
     STABLE_BASELINES,
     TENSORFLOW_1,
     WORDS,
@@ -198,7 +197,8 @@ def _unseeded_weights(program: Program, source: str) -> Iterator[LintFinding]:
     """Rule VB101, of weights of Keras whose seeds come from elsewhere than what is seeded."""
     made = program.own_first(_weights(program))
     if made is not None and program.training is not None:
-        why = f"{made.event.text} takes the seeds of its weights from the generator of {GENERATORS[source]}"
+        name, _ = GENERATORS[source]
+        why = f"{made.event.text} takes the seeds of its weights from the generator of {name}"
         cure = _cure(program, made, "tensorflow" if source == "python" else source)
         yield at("VB101", made, f"{why}, which this program never seeds; {cure} does")
 
@@ -211,7 +211,7 @@ def _never_seeded(
     replaced = _replaced(program, pinned)
     source = _source_of_seeds(program, pinned)
     by_workers = {} if seeded.isdisjoint(("torch", "*")) else seeded_in_workers(program, pinned)
-    for generator, name in GENERATORS.items():
+    for generator, (name, _) in GENERATORS.items():
         if generator in seeded or ("*" in seeded and generator not in NOT_BY_HELPERS):
             continue
         if generator in replaced:
@@ -241,7 +241,7 @@ def _cure(program: Program, drawn: Step, generator: str) -> str:
         return f"{drawn.event.text.rpartition('.')[2]}(..., seed=seed)"
     if generator == "tensorflow" and program.flags() & {"session", TENSORFLOW_1}:
         return "tf.set_random_seed(seed)"
-    return SEED_CALLS[generator]
+    return GENERATORS[generator][1]
 
 
 def _replaced(program: Program, pinned: Pins) -> dict[str, str]:
