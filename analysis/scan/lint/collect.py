@@ -12,9 +12,7 @@ from functools import cache
 from typing import Any
 
 from analysis.scan.lint import expressions
-from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
-from analysis.scan.lint.names import Names
-from analysis.scan.lint.order.order import DataOrder
+from analysis.scan.lint.facts import MAIN, Event, spot
 from analysis.scan.lint.order.passed import order_free
 from analysis.scan.lint.syntax import bindings, defaults, keywords
 from analysis.scan.lint.syntax.arguments import attribute_of, parameters
@@ -22,34 +20,10 @@ from analysis.scan.lint.syntax.tree import all_of, names_in
 from analysis.scan.lint.uses import calls, counts, devices, pools, seeding, settings, training
 from analysis.scan.lint.validation import evaluation, leaks
 from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED, LOADS, is_own
-from analysis.scan.results import Level
 
 
-class Collector:
+class Collector(expressions.OrderedWalk):
     """Walks a tree and fills `facts`."""
-
-    def __init__(self, facts: FileFacts) -> None:
-        self.facts = facts
-        self.names = Names(facts.module)
-        self.scope = ""  # "", "f", "C.f"
-        self.class_name = ""
-        self.loops = 0
-        self.target = ""  # the name that the value under way is assigned to
-        self.without_gradient = 0  # how many torch.no_grad() are around
-        self.with_seed = 0  # how many branches are around that run where a seed was given
-        self.without_seed = 0  # how many branches are around that run where no seed was given
-        self.pinned = 0  # how many tf.device("/cpu:0") are around
-        self.branches = 0  # how many branches are around, in a function
-        self.without_gpu = 0  # how many branches are around that run where there is no GPU
-        self.order = DataOrder(self)
-        self.events = facts.scopes.setdefault("", [])
-        self.unseeded: list[tuple[str, ast.Call, str]] = []  # generators by name, until they are seeded
-        self.reseeded: set[str] = set()
-        self.only_values: set[int] = set()
-        self.discarded: set[int] = set()
-        self.dictionaries: dict[str, dict[str, ast.expr]] = {}
-        self.attributes: Callable[[], dict[str, ast.expr]] = dict
-        self._reported: set[tuple[str, int, int]] = set()
 
     def module(self, tree: ast.Module) -> None:
         for node in tree.body:  # defined anywhere in the module, called anywhere
@@ -92,22 +66,6 @@ class Collector:
                         self.visit(item)
             elif isinstance(value, ast.AST):
                 self.visit(value)
-
-    # ---- what handlers tell --------------------------------------------------------------------------
-
-    def event(self, kind: str, name: str, node: Any, text: str = "") -> None:
-        self.events.append(Event(kind, name, spot(node), text))
-        if kind == "train" and self.pinned:
-            self.facts.pinned.add(spot(node))
-        if kind in ("call", "value") and self.without_gradient:
-            self.facts.without_gradient.add(spot(node))
-
-    def report(self, rule: str, node: Any, why: str, level: Level | None = None) -> None:
-        where = spot(node)
-        if (rule, where.line, where.column) in self._reported:
-            return
-        self._reported.add((rule, where.line, where.column))
-        self.facts.findings.append(finding(rule, self.facts.path, where, why, level))
 
     # ---- statements ------------------------------------------------------------------------------------
 
@@ -269,10 +227,6 @@ class Collector:
         self.bind_unknown(node.target)
         self.order.sets.looped(node)
         self._loop(node)
-
-    def bind_unknown(self, target: ast.expr) -> None:
-        for name in names_in(target):
-            self.names.bind(name, None)
 
     def _if(self, node: ast.If) -> None:
         if not self.scope and bindings.is_main_guard(node.test):

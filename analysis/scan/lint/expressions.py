@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from typing import Protocol
 
+from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.order.kept import APPENDING, SHOWING, is_unused
 from analysis.scan.lint.order.order import DataOrder
 from analysis.scan.lint.syntax import keywords
@@ -18,10 +18,12 @@ MADE_SETS = frozenset(("stop_words", "stopwords"))
 Comprehension = ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp
 
 
-class OrderedWalk(Walk, Protocol):
+class OrderedWalk(Walk):
     """A walk that follows the order of data too."""
 
-    order: DataOrder
+    def __init__(self, facts: FileFacts) -> None:
+        super().__init__(facts)
+        self.order = DataOrder(self)
 
 
 def call(to: OrderedWalk, node: ast.Call) -> None:
