@@ -57,7 +57,7 @@ def console_for(file: TextIO) -> Console:
 
 def print_tables(tables: Sequence[Table], file: TextIO) -> None:
     """For a person."""
-    console_for(file).print(*map(table_text, tables), sep="\n")
+    console_for(file).print(*map(TableText, tables), sep="\n")
 
 
 def render(analysis: Analysis, form: Format) -> str:
@@ -93,7 +93,7 @@ def render_tables(tables: Sequence[Table], form: Format, console: Console | None
         case Format.TABLE:
             console = console or console_for(io.StringIO())
             with console.capture() as captured:
-                console.print(*map(table_text, tables), sep="\n")
+                console.print(*map(TableText, tables), sep="\n")
             return captured.get()
 
 
@@ -175,15 +175,10 @@ def _shows(table: Table) -> bool:
 # ---- for a terminal ------------------------------------------------------------------------------
 
 
-def table_text(table: Table) -> RenderableType:
-    """A table for a terminal, as wide as that."""
-    return _Fitted(table)
-
-
-class _Fitted:
-    """Whole words in every column. Where there is no room, what all rows share stands once, above; then cells
-    are broken between words; then workload and variant become headings; then columns are left out, the last
-    first, for they stand by importance."""
+class TableText:
+    """A table for a terminal, as wide as that: whole words in every column. Where there is no room, what all
+    rows share stands once, above; then cells are broken between words; then workload and variant become
+    headings; then columns are left out, the last first, for they stand by importance."""
 
     def __init__(self, table: Table) -> None:
         self.table = table

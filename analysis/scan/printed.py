@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from analysis.results.model import Table, col, count
-from analysis.results.printing import table_text
+from analysis.results.printing import TableText
 from analysis.scan.lint.rules import RULES
 from analysis.scan.results import Level, Place, Scan
 from analysis.scan.sarif import joined
@@ -51,7 +51,7 @@ def print_findings(scan: Scan, console: Console) -> None:
             for name in sorted(counts)
         ]
         columns = col("rule"), count("n"), col("what"), col("todo", "what to do")
-        console.print(table_text(Table.of(rows, *columns, name="rules", title="What to do", note="")))
+        console.print(TableText(Table.of(rows, *columns, name="rules", title="What to do", note="")))
 
 
 def print_requirements(scan: Scan, console: Console) -> None:

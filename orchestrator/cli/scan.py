@@ -318,10 +318,10 @@ def _tables(found: Scan, console: Console, only: str | None) -> None:
     if only != LINT:
         print_requirements(found, console)
         if len(found.projects) > 1:
-            from analysis.results.printing import table_text
+            from analysis.results.printing import TableText
             from analysis.scan.requirements.shares import requirements_table
 
-            console.print(table_text(requirements_table(found)))
+            console.print(TableText(requirements_table(found)))
     if only != REQUIREMENTS:
         print_findings(found, console)
         if any(project.findings for project in found.projects):
