@@ -79,7 +79,6 @@ class Operation:
 class Threaded:
     """`what` of an operation depends on the thread count."""
 
-    framework: str
     what: str
     unless: Arguments = ()
     position: int = -1
