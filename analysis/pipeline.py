@@ -23,7 +23,7 @@ from analysis.provenance.checks import refuse_mixed, reservations
 from analysis.quality.robustness import read_robustness
 from analysis.results.model import Analysis, Table
 from analysis.sameness.verdicts import alarms
-from analysis.scan.kept import NAME, KeptScanError, read_kept
+from analysis.scan.kept import NAME, KeptScanError, read_scan
 from analysis.scan.requirements.shares import requirements_finding, requirements_table
 from analysis.scan.results import Scan
 from analysis.stats.observations import mark_failures
@@ -82,7 +82,7 @@ def analyze(
 
 def _kept_scan(directory: Path) -> tuple[Scan | None, list[Problem]]:
     try:
-        return read_kept(directory), []
+        return read_scan(directory / NAME), []
     except KeptScanError as error:
         todo = "F6 is decided without it; scan again with --keep"
         return None, [Problem(path=NAME, what=str(error), todo=todo, skipped=False)]

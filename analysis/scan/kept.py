@@ -27,11 +27,6 @@ def encode(scan: Scan) -> str:
     return json.dumps(to_json(scan), indent=1) + "\n"
 
 
-def read_kept(directory: Path) -> Scan | None:
-    """The scan of a study's folder; None when there is none. Raises KeptScanError."""
-    return read_scan(directory / NAME)
-
-
 def read_scan(path: Path) -> Scan | None:
     """A scan that `--format json` or `--keep` has written; None where there is none. Raises KeptScanError."""
     try:

@@ -83,7 +83,7 @@ def stated(tree: Tree) -> tuple[list[Requirement], list[HardwareStatement], list
         if isinstance(data, Note):
             notes.append(data)
             continue
-        text, _ = decode(data)
+        text = decode(data)
         if "\0" in text:
             notes.append(Note(path=path, text="contains null bytes: not a text; left out"))
             continue
@@ -113,7 +113,7 @@ def options(tree: Tree) -> dict[str, bool]:
     for path in paths if len(paths) <= MANY_FILES else ():
         data = read(tree.root, path)
         if not isinstance(data, Note) and len(data) < LARGE:
-            for name, value in OPTION.findall(decode(data)[0]):
+            for name, value in OPTION.findall(decode(data)):
                 said.setdefault(name, set()).add(TRUTH.get(value.lower()))
     return {
         name: value
@@ -147,7 +147,7 @@ def _declare_commands(tree: Tree, facts: Iterable[FileFacts]) -> None:
         data = read(tree.root, path)
         if isinstance(data, Note):
             continue
-        for module, function in ENTRY.findall(decode(data)[0]):
+        for module, function in ENTRY.findall(decode(data)):
             for name, file in by_name.items():
                 if name == module or name.endswith("." + module):
                     file.commands.add(function)
@@ -186,7 +186,7 @@ def _elsewhere(tree: Tree, software: Sequence[Requirement]) -> frozenset[str]:
         if path.endswith((".gitmodules", ".gitignore")):
             data = read(tree.root, path)
             if not isinstance(data, Note):
-                found |= set(PART.findall(decode(data)[0]))
+                found |= set(PART.findall(decode(data)))
     return frozenset(found)
 
 

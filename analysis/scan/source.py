@@ -30,15 +30,15 @@ class Cell:
     text: str
 
 
-def decode(data: bytes) -> tuple[str, str]:
-    """The text, and a remark where the encoding had to be guessed. For prose and lists, not for Python."""
+def decode(data: bytes) -> str:
+    """The text; what is not UTF-8 is read as Latin-1. For prose and lists, not for Python."""
     for mark, encoding in BOMS:
         if data.startswith(mark):
-            return data.decode(encoding, errors="replace"), ""
+            return data.decode(encoding, errors="replace")
     try:
-        return data.decode("utf-8"), ""
+        return data.decode("utf-8")
     except UnicodeDecodeError:
-        return data.decode("latin-1"), "is not UTF-8; read as Latin-1"
+        return data.decode("latin-1")
 
 
 def decode_python(data: bytes) -> tuple[str, str]:
@@ -68,9 +68,8 @@ def decode_python(data: bytes) -> tuple[str, str]:
 def notebook_cells(data: bytes) -> list[Cell]:
     """The code cells of a notebook, numbered among all cells. Magics become blanks of the same length in
     lines. Raises UnreadableError."""
-    text, _ = decode(data)
     try:
-        notebook = json.loads(text)
+        notebook = json.loads(decode(data))
     except (ValueError, RecursionError):
         raise UnreadableError("is not JSON, so not a notebook; left out") from None
     cells = notebook.get("cells") if isinstance(notebook, dict) else None

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from analysis.scan.kept import NAME, KeptScanError, encode, read_kept, without
+from analysis.scan.kept import NAME, KeptScanError, encode, read_scan, without
 from analysis.scan.run import scan
 from tests.analysis.scan.requirements.test_shares import made
 
@@ -12,8 +12,8 @@ from tests.analysis.scan.requirements.test_shares import made
 def test_a_kept_scan_is_read_back(tmp_path):
     scan = made(2, 1, 3)
     (tmp_path / NAME).write_text(encode(scan))
-    assert read_kept(tmp_path) == scan
-    assert read_kept(tmp_path / "elsewhere") is None
+    assert read_scan(tmp_path / NAME) == scan
+    assert read_scan(tmp_path / "elsewhere") is None
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_a_kept_scan_is_read_back(tmp_path):
 def test_a_damaged_or_newer_scan_is_refused(tmp_path, text):
     (tmp_path / NAME).write_text(text)
     with pytest.raises(KeptScanError):
-        read_kept(tmp_path)
+        read_scan(tmp_path / NAME)
 
 
 def test_every_part_of_a_scan_survives_json():

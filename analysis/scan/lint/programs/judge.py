@@ -179,7 +179,8 @@ def _of_settings(program: Program) -> Iterator[LintFinding]:
     """What a program with a result sets."""
     yield from _late_settings(program)
     yield from _late_threads(program)
-    mode = program.first("mode", ["torch", "warn"])
+    modes = (s for s in program.steps if s.event.kind == "mode" and s.event.name in ("torch", "warn"))
+    mode = program.own_first(modes)
     if mode is not None and "cuda" in program.flags() and "cublas" not in program.flags():
         yield at(
             "VB505",

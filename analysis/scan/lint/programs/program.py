@@ -238,13 +238,6 @@ class Program:
             owner not in self.file.classes or owner in self._mentioned
         )
 
-    def first(self, kind: str, names: Iterable[str] | None = None) -> Step | None:
-        """The first step of a kind, in the program's own file if there is one."""
-        wanted = None if names is None else set(names)
-        return self.own_first(
-            s for s in self.steps if s.event.kind == kind and (wanted is None or s.event.name in wanted)
-        )
-
     def own_first(self, found: Iterable[Step]) -> Step | None:
         """The first of these steps in the program's own file; the first of all if none is there."""
         first = None
