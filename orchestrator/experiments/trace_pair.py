@@ -27,6 +27,7 @@ from guest.trace.wire import END, LIMIT, address
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import ProtocolError, UnmetError, UsageError
 from orchestrator.experiments.trace_compare import hashes, kind
+from orchestrator.files import remove_folder
 from orchestrator.programs import folders
 from orchestrator.programs.conditions import THREADS, Condition, Factor, given
 from orchestrator.programs.try_runs import DISK_LIMIT_BYTES, control_of, environment, in_place
@@ -143,7 +144,7 @@ class Runs:
                 listener.close()
                 process.wait()
                 process.stdout.close()
-                folders.remove(out)
+                remove_folder(out)
 
     def _environment(
         self, condition: Condition, control: randomness.Control, out: Path, work: Path, keep: int | None

@@ -8,13 +8,13 @@ import re
 import shlex
 import shutil
 import stat
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from orchestrator.errors import STORAGE_ERRNOS, UnmetError, UsageError
+from orchestrator.files import make_writable, remove_folder
 from orchestrator.study.snapshots import SKIPPED
 
 COPY_LIMIT_BYTES = 2 << 30
@@ -64,18 +64,7 @@ def scratch(prefix: str, argv: Sequence[str]) -> Iterator[Path]:
             "it ran in, or files that are not its own?"
         ) from None
     finally:
-        remove(folder)
-
-
-def remove(folder: Path) -> None:
-    """With what a program left in it."""
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
-        if folder.exists():
-            _make_writable(folder)
-            shutil.rmtree(folder, ignore_errors=True)
-    except RecursionError:
-        subprocess.run(["rm", "-rf", "--", folder], check=False)  # noqa: S607  (which has no limit of levels)
+        remove_folder(folder)
 
 
 def copy(folder: Path, target: Path) -> Path:
@@ -87,20 +76,8 @@ def copy(folder: Path, target: Path) -> Path:
         raise UsageError(f"{source}: cannot be copied: {why}; does another process change it?") from None
     except OSError as error:
         raise UsageError(f"{error.filename or folder}: cannot be copied: {error.strerror}") from None
-    _make_writable(target)
+    make_writable(target)
     return target.resolve()
-
-
-def _make_writable(folder: Path) -> None:
-    """Its folders: those of a checkout that is read-only, or that a program made so, can neither be written
-    to nor be removed."""
-    with contextlib.suppress(OSError):
-        folder.chmod(folder.stat().st_mode | stat.S_IRWXU)
-    for parent, folders, _ in os.walk(folder):
-        for path in (Path(parent) / name for name in folders):
-            with contextlib.suppress(OSError):
-                if not path.is_symlink():
-                    path.chmod(path.stat().st_mode | stat.S_IRWXU)
 
 
 def left_out(folder: str, names: list[str]) -> set[str]:

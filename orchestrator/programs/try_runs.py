@@ -19,6 +19,7 @@ from guest.records.run import RECORDING, Framework, Override
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import UnmetError
+from orchestrator.files import remove_folder
 from orchestrator.programs import folders
 from orchestrator.programs.conditions import Condition
 from orchestrator.programs.try_files import FileSeen, Role, by_name, numbers, read, role_of
@@ -104,7 +105,7 @@ def _once(
 ) -> tuple[Trial, list[notices.Notice], list[str]]:
     """One run; what its processes told; notes for the user."""
     out = scratch / "run"  # the same path each time: programs write paths into their files
-    folders.remove(out)
+    remove_folder(out)
     out.mkdir()
     recording = scratch / RECORDING
     work = folders.copy(ask.folder, out / prepare.WORK)

@@ -13,6 +13,7 @@ from pathlib import Path
 from orchestrator.cores.cpuset import Cpuset, CpusetUnavailable
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError
+from orchestrator.files import remove_folder
 from orchestrator.inventory import GUEST_MARK, GuestSpec, Observation, host_name
 from orchestrator.providers import inside, processes
 from orchestrator.store.store import Store
@@ -97,8 +98,9 @@ class LocalProvider:
 
     def destroy(self, guest: GuestSpec) -> None:
         self.stop(guest)
-        if self._folder(guest).exists():
-            shutil.rmtree(self._folder(guest))
+        remove_folder(folder := self._folder(guest))
+        if folder.exists():
+            raise GuestError(f"{folder}: cannot be removed; does it hold files of another user?")
 
     def _folder(self, guest: GuestSpec) -> Path:
         return self._store.guests / guest.name

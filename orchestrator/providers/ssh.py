@@ -22,7 +22,7 @@ from orchestrator.study.providers import SshHostTable, SshTable
 from orchestrator.study.schema import Study
 from orchestrator.transport.connection import Connection
 from orchestrator.transport.keys import StudyKeys
-from orchestrator.transport.ssh import SshConnection
+from orchestrator.transport.ssh import SshConnection, removal
 from orchestrator.transport.ssh_connect import SshTarget
 
 STOP_TIMEOUT_S = 30
@@ -153,7 +153,7 @@ class SshProvider:
         folder = shlex.quote(self._folder(guest))
         with self._connected(guest) as connection:
             connection.shell(
-                f"rm -rf -- {folder}; rmdir {folder}/.. 2>/dev/null || "
+                f"{removal(self._folder(guest))} || exit 1; rmdir {folder}/.. 2>/dev/null || "
                 f'rmdir "$(dirname {folder})" 2>/dev/null; '
                 f"rmdir {shlex.quote(self._host(guest).folder)} 2>/dev/null; :"
             )

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, Protocol
 from guest.machine import threads
 from guest.machine.signals import how_ended
 from orchestrator.errors import STORAGE_ERRNOS, GuestError, storage_error
+from orchestrator.files import remove_folder
 
 STDERR_TAIL_BYTES = 8192
 MAX_LINE_BYTES = 4 << 20  # as Python objects it may take 25 times as much
@@ -156,7 +157,7 @@ class LocalConnection:
             raise GuestError(too_large)
 
     def remove(self, remote: str) -> None:
-        shutil.rmtree(self._folder / remote, ignore_errors=True)
+        remove_folder(self._folder / remote)
 
     def close(self) -> None:
         for stream in self._streams:

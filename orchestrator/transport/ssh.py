@@ -186,7 +186,7 @@ class SshConnection:
                     target.write(chunk)  # point: ssh chunk written
 
     def remove(self, remote: str) -> None:
-        self.shell(f"rm -rf -- {shlex.quote(str(self._path(remote)))}")
+        self.shell(removal(str(self._path(remote))))
 
     def _path(self, remote: str) -> PurePosixPath:
         """A path in the guest's folder, and nowhere else."""
@@ -341,6 +341,12 @@ class _Files(paramiko.SFTPClient):  # type: ignore[misc]
         if kind == CMD_ATTRS and data[4:5] >= b"\x80":
             raise paramiko.SFTPError("attributes that SFTP 3 has not")
         return kind, data
+
+
+def removal(folder: str) -> str:
+    """The command that removes a folder with what a program left in it, read-only folders too."""
+    quoted = shlex.quote(folder)
+    return f"{{ rm -rf -- {quoted} 2>/dev/null || {{ chmod -R u+rwX -- {quoted}; rm -rf -- {quoted}; }}; }}"
 
 
 def _execute(channel: Any, script: str) -> None:

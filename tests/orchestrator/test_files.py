@@ -1,0 +1,68 @@
+"""Folders that programs make read-only, as Go's module cache and git-annex do, are removed by a user whom
+permissions bind."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from orchestrator.transport.ssh import removal
+
+BOUND = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+
+pytestmark = pytest.mark.skipif(bool(BOUND) and not shutil.which("setpriv"), reason="root needs setpriv")
+
+LOCAL = """
+import sys
+from pathlib import Path
+from orchestrator.inventory import guest_spec
+from orchestrator.providers import make
+from orchestrator.store.store import Store
+from orchestrator.study import schema
+study = schema.parse('[provider]\\nkind = "local"\\ncpuset = "affinity"\\n'
+                     '[[workload]]\\nmodel = "lenet1"\\ndataset = "digits"\\n')
+provider = make(study, Store(Path(sys.argv[1])))
+connection = provider.start(guest_spec(1), (min(__import__("os").sched_getaffinity(0)),))
+script = "mkdir -p out/1/work/cache kept/in; touch out/1/work/cache/big kept/in/file; chmod -R a-w out kept"
+assert connection.run(["sh", "-c", script], {}, 120).status == 0
+connection.remove("out")
+print(Path(sys.argv[1], "guests/cpus-1/out").exists(), flush=True)
+provider.destroy(guest_spec(1))
+"""
+
+
+def bound(*argv: str) -> str:
+    done = subprocess.run([*BOUND, *argv], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_guest_is_rid_of_the_read_only_folders_of_a_run_and_can_be_destroyed(tmp_path):
+    assert bound(sys.executable, "-c", LOCAL, str(tmp_path)) == "False\n"
+    assert list((tmp_path / "guests").iterdir()) == []
+
+
+def test_behind_ssh_too_and_what_links_lead_to_stays_as_it_is(tmp_path):
+    other, out = tmp_path / "other", tmp_path / "out 'of' runs"
+    (out / "work" / "cache").mkdir(parents=True)
+    other.mkdir(mode=0o555)
+    (out / "work" / "cache" / "big").touch()
+    (out / "work" / "link").symlink_to(other)
+    (out / "work" / "cache").chmod(0o555)
+    bound("sh", "-c", removal(str(out)))
+    bound("sh", "-c", removal(str(out)))
+    assert not out.exists()
+    assert other.stat().st_mode & 0o777 == 0o555
+
+
+def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path):
+    other, link = tmp_path / "other", tmp_path / "link"
+    other.mkdir(mode=0o555)
+    link.symlink_to(other)
+    bound(
+        sys.executable, "-c",
+        f"from pathlib import Path; from orchestrator.files import *; remove_folder(Path({str(link)!r}))",
+    )  # fmt: skip
+    assert other.stat().st_mode & 0o777 == 0o555
