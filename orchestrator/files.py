@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from orchestrator.errors import storage_error
+from orchestrator.errors import GuestError, storage_error
 
 
 def write_durably(path: Path, text: str) -> None:
@@ -64,6 +64,24 @@ def remove_folder(folder: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:
         subprocess.run(["rm", "-rf", "--", folder], check=False)  # noqa: S607  (which has no limit of levels)
+
+
+def make_private(folder: Path) -> None:
+    """Makes a folder for this user alone, in a place that others may write to. Raises GuestError where there
+    is one that is not ours, or a link."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    if not is_own(folder):
+        raise GuestError(f"{folder}: is not this user's folder; remove it, or name another place in TMPDIR")
+
+
+def is_own(folder: Path) -> bool:
+    """Whether there is such a folder, not a link, and this user's."""
+    try:
+        seen = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid()
 
 
 def make_writable(folder: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from orchestrator.cores.cpuset import Cpuset, CpusetUnavailable
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError
-from orchestrator.files import remove_folder
+from orchestrator.files import is_own, remove_folder
 from orchestrator.inventory import GUEST_MARK, GuestSpec, Observation, host_name
 from orchestrator.providers import inside, processes
 from orchestrator.store.store import Store
@@ -22,6 +23,7 @@ from orchestrator.study.schema import Study
 from orchestrator.transport.connection import Connection, LocalConnection
 
 STOP_TIMEOUT_S = 10
+SHORT_PATH = 32  # characters: what libraries add in TMPDIR to name a socket has to fit into its 107 bytes
 
 
 class LocalProvider:
@@ -68,7 +70,7 @@ class LocalProvider:
                 if self._settings.cpuset == "cgroup":
                     raise GuestError(f"guest {guest.name}: {error}") from None
         mark = {GUEST_MARK: self._cpuset(guest).name}
-        return LocalConnection(self._folder(guest), self._python, cores, procs, mark)
+        return LocalConnection(self._folder(guest), self._python, cores, procs, mark, self._temporary(guest))
 
     def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
         began = time.perf_counter()
@@ -95,6 +97,8 @@ class LocalProvider:
         cpuset = self._cpuset(guest)
         processes.end(partial(processes.marked, cpuset.name), f"guest {guest.name}")
         cpuset.remove(STOP_TIMEOUT_S)
+        if is_own(self._temporary(guest)):
+            remove_folder(self._temporary(guest))
 
     def destroy(self, guest: GuestSpec) -> None:
         self.stop(guest)
@@ -104,6 +108,12 @@ class LocalProvider:
 
     def _folder(self, guest: GuestSpec) -> Path:
         return self._store.guests / guest.name
+
+    def _temporary(self, guest: GuestSpec) -> Path:
+        """The programs' TMPDIR. Not in the guest's folder, which may lie too deep for sockets: the
+        workers of a DataLoader would wait for ever."""
+        usual = tempfile.gettempdir()
+        return Path(usual if len(usual) <= SHORT_PATH else "/tmp") / host_name(self._folder(guest))  # noqa: S108
 
     def _cpuset(self, guest: GuestSpec) -> Cpuset:
         return Cpuset(host_name(self._folder(guest)))

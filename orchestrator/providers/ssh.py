@@ -22,7 +22,7 @@ from orchestrator.study.providers import SshHostTable, SshTable
 from orchestrator.study.schema import Study
 from orchestrator.transport.connection import Connection
 from orchestrator.transport.keys import StudyKeys
-from orchestrator.transport.ssh import SshConnection, removal
+from orchestrator.transport.ssh import SshConnection, private_removal, removal
 from orchestrator.transport.ssh_connect import SshTarget
 
 STOP_TIMEOUT_S = 30
@@ -108,6 +108,7 @@ class SshProvider:
             prefix=("taskset", "-c", ",".join(map(str, cores))),
             join=group,
             mark={GUEST_MARK: self._mark(guest)},
+            temporary=self._temporary(guest),
         )
 
     def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
@@ -144,6 +145,7 @@ class SshProvider:
             connection.shell(KILL.format(mark=mark), STOP_TIMEOUT_S)
             if self._settings.cpuset != "affinity":
                 self._cpuset_call(connection, guest, f"remove({STOP_TIMEOUT_S // 2})")
+            connection.shell(private_removal(self._temporary(guest)), STOP_TIMEOUT_S)
 
     def destroy(self, guest: GuestSpec) -> None:
         local = self._store.guests / guest.name
@@ -191,6 +193,10 @@ class SshProvider:
         """Unique among all studies that use the same host."""
         where = f"{os.uname().nodename}:{(self._store.guests / guest.name).resolve()}"
         return f"vbstudy-{hashlib.sha256(where.encode()).hexdigest()[:16]}"
+
+    def _temporary(self, guest: GuestSpec) -> str:
+        """As of a sandbox on this machine."""
+        return f"/tmp/{self._mark(guest)}"  # noqa: S108
 
     def _folder(self, guest: GuestSpec) -> str:
         where = f"{os.uname().nodename}:{self._store.directory.resolve()}"

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Protocol
 from guest.machine import threads
 from guest.machine.signals import how_ended
 from orchestrator.errors import STORAGE_ERRNOS, GuestError, storage_error
-from orchestrator.files import remove_folder
+from orchestrator.files import make_private, remove_folder
 
 STDERR_TAIL_BYTES = 8192
 MAX_LINE_BYTES = 4 << 20  # as Python objects it may take 25 times as much
@@ -101,7 +101,8 @@ class LocalConnection:
 
     `cgroup_procs` is the file that a process must be written to in order to join the guest's
     cgroup, or None; processes are started with the cores as their affinity in any case. `mark` is
-    an environment variable by which the guest's processes are found again after a crash."""
+    an environment variable by which the guest's processes are found again after a crash. `temporary` is
+    the programs' TMPDIR, where it is not in the working folder."""
 
     shares_files = True
 
@@ -112,9 +113,11 @@ class LocalConnection:
         cores: tuple[int, ...],
         cgroup_procs: Path | None,
         mark: Mapping[str, str],
+        temporary: Path | None = None,
     ) -> None:
         self.python = python
         self._folder = folder.absolute()  # HOME and TMPDIR are seen from within it
+        self._temporary = (temporary or folder / "tmp").absolute()
         self._cores = cores
         self._cgroup_procs = cgroup_procs
         self._mark = dict(mark)
@@ -198,13 +201,13 @@ class LocalConnection:
 
     def _base_environment(self) -> dict[str, str]:
         """Nothing is inherited but what finds programs, names the locale, and finds what is downloaded."""
-        (self._folder / "tmp").mkdir(exist_ok=True)
+        make_private(self._temporary)
         kept = {k: v for k, v in os.environ.items() if k in INHERITED or k.startswith("PIP_")}
         return {
             **kept,
             **self._mark,
             "HOME": str(self._folder),
-            "TMPDIR": str(self._folder / "tmp"),
+            "TMPDIR": str(self._temporary),
             "KERAS_HOME": str(self._folder / ".keras"),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONNOUSERSITE": "1",

@@ -42,7 +42,7 @@ NO_SFTP = (
 
 class SshConnection:
     """One guest's end. `prefix` is put before every command (`taskset -c 0,1`), `join` is the file of a
-    cgroup that commands enter."""
+    cgroup that commands enter, `temporary` the programs' TMPDIR where it is not in the guest's folder."""
 
     shares_files = False
 
@@ -55,6 +55,7 @@ class SshConnection:
         prefix: Sequence[str] = (),
         join: str = "",
         mark: Mapping[str, str] | None = None,
+        temporary: str = "",
     ) -> None:
         self.python = python
         self.target = target
@@ -62,6 +63,7 @@ class SshConnection:
         self._prefix = tuple(prefix)
         self._join = join
         self._mark = dict(mark or {})
+        self._temporary = temporary
         self._fabric: Any = None
         self._sftp: Any = None
         self._streams: list[SshStream] = []
@@ -97,7 +99,7 @@ class SshConnection:
         settings = {
             **self._mark,
             "HOME": str(folder),
-            "TMPDIR": str(folder / "tmp"),
+            "TMPDIR": self._temporary or str(folder / "tmp"),
             "KERAS_HOME": str(folder / ".keras"),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONNOUSERSITE": "1",
@@ -107,10 +109,11 @@ class SshConnection:
         command += ' "PATH=$PATH" "LANG=${LANG:-C.UTF-8}" '
         command += shlex.join([*(f"{k}={v}" for k, v in settings.items()), *argv])
         where, pid = shlex.quote(str(folder)), f"{PIDS}/{token}"
-        folders = shlex.join([settings["TMPDIR"], str(folder / PIDS)])
+        folders = shlex.join([str(folder / PIDS), *([] if self._temporary else [settings["TMPDIR"]])])
+        private = f"{_private(self._temporary)} && " if self._temporary else ""
         join = f"echo $$ > {shlex.quote(self._join)} && " if self._join else ""
         return (
-            f"mkdir -p {folders} && cd {where} && {join}echo $$ > {pid} || exit 125; "
+            f"mkdir -p {folders} && {private}cd {where} && {join}echo $$ > {pid} || exit 125; "
             f"{command}; s=$?; rm -f {pid}; exit $s"
         )
 
@@ -341,6 +344,21 @@ class _Files(paramiko.SFTPClient):  # type: ignore[misc]
         if kind == CMD_ATTRS and data[4:5] >= b"\x80":
             raise paramiko.SFTPError("attributes that SFTP 3 has not")
         return kind, data
+
+
+def _private(folder: str) -> str:
+    """The command that makes a folder for this user alone, where others may make some too."""
+    quoted, why = shlex.quote(folder), shlex.quote(f"{folder}: is not this user's folder; remove it")
+    return f"{{ mkdir -m 700 {quoted} 2>/dev/null; {_is_own(quoted)} || {{ echo {why} >&2; exit 125; }}; }}"
+
+
+def _is_own(quoted: str) -> str:
+    return f"[ -d {quoted} -a -O {quoted} -a ! -L {quoted} ]"
+
+
+def private_removal(folder: str) -> str:
+    """The command that removes such a folder; what is there of others, and a link, stay."""
+    return f"if {_is_own(shlex.quote(folder))}; then {removal(folder)}; fi"
 
 
 def removal(folder: str) -> str:

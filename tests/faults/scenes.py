@@ -225,18 +225,21 @@ class Scene:
         store = self.store
         halves = [path for path in self.directory.rglob("*") if path.name.endswith(".part")]
         guests = [*store.guests.glob("cpus-*"), *self.folder.glob("there/*/*")]
-        theirs = [guest / name for guest in guests for name in ("out", "tmp")]
+        theirs = [guest / "out" for guest in guests]
+        theirs += [Path("/tmp") / host_name(guest) for guest in self._sandboxes()]
         places = [store.incoming, self.scratch, *theirs]
         inside = [path for place in places if place.is_dir() for path in place.iterdir()]
         inside = [path for path in inside if not path.name.startswith(CACHE)]
         nameless = [
             path.parent for path in store.failed.glob("*/*/*/*") if not (path / "error.json").is_file()
         ] + [path for path in store.quarantined.glob("*/*/*/*") if not (path / "reason.txt").is_file()]
-        return [f"file {path.relative_to(self.folder)}" for path in (*halves, *inside, *nameless)]
+        return [f"file {os.path.relpath(path, self.folder)}" for path in (*halves, *inside, *nameless)]
 
     def _cgroups(self) -> list[str]:
-        guests = [*self.store.guests.glob("cpus-*"), *self.folder.glob("host/*/slot-*/guests/cpus-*")]
-        return [f"cgroup of {path}" for path in guests if Cpuset(host_name(path)).exists()]
+        return [f"cgroup of {path}" for path in self._sandboxes() if Cpuset(host_name(path)).exists()]
+
+    def _sandboxes(self) -> list[Path]:
+        return [*self.store.guests.glob("cpus-*"), *self.folder.glob("host/*/slot-*/guests/cpus-*")]
 
 
 def require_whole(scene: Scene, undisturbed: dict[str, tuple[dict[str, str], str, str]]) -> None:
