@@ -9,13 +9,14 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from guest.records.codec import sha256_of
 from guest.records.run import RunSpec
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores, host_memory_mib
-from orchestrator.errors import GuestError, VbstudyError
+from orchestrator.errors import GuestError, PrerequisiteError, VbstudyError
 from orchestrator.inventory import GuestSpec, Observation, guest_for
 from orchestrator.providers import inside, machines
 from orchestrator.providers.qemu import image as images
@@ -55,9 +56,8 @@ class QemuProvider:
         self._lock = threading.Lock()
 
     def check(self) -> list[str]:
-        missing = missing_packages()
-        if missing:
-            return [f"provider qemu needs programs that are not here: apt install {' '.join(missing)}"]
+        if missing := missing_packages():
+            return [_to_install(missing)]
         try:
             _, accelerator, why = self._prepare()
         except VbstudyError as error:
@@ -81,6 +81,10 @@ class QemuProvider:
 
     def start(self, guest: GuestSpec, cores: tuple[int, ...]) -> Connection:
         """From its snapshot, or cold; the first start takes the snapshot and goes on."""
+        if missing := missing_packages(
+            (QEMU, "qemu-img")
+        ):  # the others are for images that are not built yet
+            raise PrerequisiteError(_to_install(missing))
         self.create(guest)
         machine, hardware = self._machine(guest), self._hardware(guest)
         machine.stop()
@@ -258,9 +262,13 @@ class QemuProvider:
         return [spec for spec in plan(self._study) if guest_for(spec) == guest.name]
 
 
-def missing_packages() -> list[str]:
+def missing_packages(programs: Iterable[str] = PROGRAMS) -> list[str]:
     """The Debian packages whose programs are not here."""
-    return [package for program, package in PROGRAMS.items() if not _which(program)]
+    return [PROGRAMS[program] for program in programs if not _which(program)]
+
+
+def _to_install(packages: Sequence[str]) -> str:
+    return f"provider qemu needs programs that are not here: apt install {' '.join(packages)}"
 
 
 def _which(program: str) -> str | None:
