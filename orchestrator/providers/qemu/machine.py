@@ -47,7 +47,7 @@ class QemuMachine:
     """The files in one guest's folder, and the process that may run on them."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder = folder.absolute()  # `-a` is no option then, and `a:b` no protocol of QEMU's
         self.name = host_name(folder)
         self.overlay = folder / "root.qcow2"
         self.seed = folder / "seed.img"

@@ -8,6 +8,7 @@ from orchestrator.errors import PrerequisiteError
 from orchestrator.inventory import guest_spec
 from orchestrator.providers.qemu import provider as qemu
 from orchestrator.providers.qemu.image import Image
+from orchestrator.providers.qemu.machine import QemuMachine
 from orchestrator.store.store import Store
 from orchestrator.study import schema
 
@@ -24,3 +25,17 @@ def test_a_sweep_where_a_program_was_uninstalled_names_its_package(tmp_path, mon
     made._prepared = IMAGE, "tcg", "its image was built before"
     with pytest.raises(PrerequisiteError, match=f"apt install {package}$"):
         made.start(guest_spec(1), (0,))
+
+
+@pytest.mark.parametrize("study", ["-foo", "exp:1"])
+def test_a_folder_that_qemu_would_take_for_something_else_is_named_from_the_root(
+    tmp_path, monkeypatch, study
+):
+    folder = tmp_path / study / "guests" / "cpus-1"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    machine, commands = QemuMachine(Path(study) / "guests" / "cpus-1"), []
+    monkeypatch.setattr("orchestrator.providers.processes.output", lambda *asked: commands.append(asked[0]))
+    machine.new_overlay(IMAGE)
+    assert commands[0][-1] == str(folder / "root.qcow2")
+    assert machine.name == QemuMachine(folder).name
