@@ -240,16 +240,17 @@ class SshConnection:
     def terminal(self, command: Sequence[str]) -> tuple[list[str], Path | None]:
         target = self.target
         options = {
+            "IdentityFile": _quoted(target.key),  # after -i a percent sign can not be escaped
             "IdentitiesOnly": "yes",
             "IdentityAgent": "none",
-            "UserKnownHostsFile": f'"{target.known_hosts.resolve()}"',
+            "UserKnownHostsFile": _quoted(target.known_hosts),
             "GlobalKnownHostsFile": "/dev/null",
             "StrictHostKeyChecking": "yes",
             "PasswordAuthentication": "no",
             "ForwardAgent": "no",
             "LogLevel": "ERROR",
         }
-        argv = ["ssh", "-t" if not command else "-T", "-p", str(target.port), "-i", str(target.key.resolve())]
+        argv = ["ssh", "-t" if not command else "-T", "-p", str(target.port)]
         if not target.use_ssh_config:
             argv += ["-F", "none"]
         for name, value in options.items():
@@ -359,6 +360,11 @@ def _is_own(quoted: str) -> str:
 def private_removal(folder: str) -> str:
     """The command that removes such a folder; what is there of others, and a link, stay."""
     return f"if {_is_own(shlex.quote(folder))}; then {removal(folder)}; fi"
+
+
+def _quoted(path: Path) -> str:
+    """As ssh reads paths in its options."""
+    return f'"{path.resolve()}"'.replace("%", "%%")
 
 
 def removal(folder: str) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -343,3 +344,20 @@ def ends(pid: int) -> bool:
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     return not alive(pid)
+
+
+def test_the_users_own_ssh_enters_a_guest_of_a_study_whose_path_has_spaces_and_percent_signs(
+    server, tmp_path
+):
+    keys = StudyKeys.of(Store(tmp_path / "50%d of a study"))
+    keys.folder.mkdir(parents=True)
+    target = server.target(keys)
+    own = keys.folder / "id_ed25519"
+    own.write_bytes(server.client.private.read_bytes())
+    own.chmod(0o600)
+    connection = SshConnection(dataclasses.replace(target, key=own), str(tmp_path), sys.executable)
+    argv, folder = connection.terminal(["echo", "in"])
+    done = subprocess.run(
+        argv, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "in\n"), done.stderr
