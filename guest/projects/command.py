@@ -30,6 +30,8 @@ LAST_LINES = 20
 TRACEBACK, TRACEBACK_LINES = "Traceback (most recent call last):", 200
 AGENT_FRAME = re.compile(r'^  File "[^"\n]*/agent-\w+\.pyz/.*\n(?:    .*\n)*', re.MULTILINE)
 POLL_S = 0.05
+END_WITHIN_S = 30.0
+LAST_WORDS_S = 2.0
 DISK_EVERY_S = 1.0  # and at most a tenth of the time: looking at many files takes a while
 OnLine = Callable[[str, float], None]  # the line, seconds since the start
 
@@ -53,6 +55,7 @@ class Ended:
     disk_bytes: int
     last_lines: str
     strays: int  # processes it left running, which were ended
+    unended: int  # and those that could not be, as another user's
     status: int
 
 
@@ -102,9 +105,14 @@ def run(
     try:
         _wait(process, folder, limits, output, began)
     finally:
-        strays = end_descendants(others)
-        process.wait()
-        output.close()
+        strays, unended = end_descendants(others)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it is among those
+            process.wait(LAST_WORDS_S if unended else None)
+        output.close(LAST_WORDS_S if unended else None)
+        if unended:
+            log.write(
+                f"\n[vbstudy] processes that cannot be ended: {', '.join(map(str, unended))}\n".encode()
+            )
     if output.error is not None:
         raise output.error
     used = disk_use(folder)
@@ -121,6 +129,7 @@ def run(
         disk_bytes=used,
         last_lines=output.tail(),
         strays=strays,
+        unended=len(unended),
         status=process.returncode,
     )
 
@@ -203,7 +212,7 @@ class _Output:
         self.error: BaseException | None = None
         self._process, self._log, self._on_line, self._began = process, log, on_line, began
         self._last: collections.deque[str] = collections.deque(maxlen=TRACEBACK_LINES)
-        self._written = 0
+        self._written, self._closed = 0, False
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -214,14 +223,18 @@ class _Output:
         first = min(max(begins, default=len(lines)), max(0, len(lines) - LAST_LINES))
         return AGENT_FRAME.sub("", "\n".join(lines[first:]))
 
-    def close(self) -> None:
-        self._thread.join()
+    def close(self, timeout_s: float | None) -> None:
+        """Reads what is left; nothing more after `timeout_s`, while a process may keep the pipe open."""
+        self._thread.join(timeout_s)
+        self._closed = True
 
     def _read(self) -> None:
         assert self._process.stdout is not None  # noqa: S101  (opened with a pipe)
         rest = b""
         with self._process.stdout as pipe:
             while piece := pipe.read1(1 << 16):  # type: ignore[attr-defined]
+                if self._closed:
+                    return
                 self._keep(piece)
                 *lines, rest = (rest + piece).replace(b"\r", b"\n").split(b"\n")
                 for line in lines:
@@ -279,9 +292,12 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_descendants(others: set[int]) -> int:
-    """Kills all processes below this one, however deep, but for `others`; how many still ran."""
+def end_descendants(others: set[int]) -> tuple[int, list[int]]:
+    """Kills all processes below this one, however deep, but for `others`: how many still ran and were ended,
+    and those that cannot be: another user's (`sudo`), or not within `END_WITHIN_S`."""
     ended: set[int] = set()
+    refused: set[int] = set()
+    deadline = time.monotonic() + END_WITHIN_S
     while left := {pid: state for pid, state in _descendants(os.getpid()).items() if pid not in others}:
         for pid, state in left.items():
             if state == "Z":  # it has ended, and its parent is this process or will be
@@ -289,10 +305,16 @@ def end_descendants(others: set[int]) -> int:
                     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
                 continue
             ended.add(pid)
-            with contextlib.suppress(ProcessLookupError):
+            try:
                 os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            except PermissionError:
+                refused.add(pid)
+        if left.keys() <= refused or time.monotonic() > deadline:
+            break
         time.sleep(0.01)
-    return len(ended)
+    return len(ended - left.keys()), sorted(pid for pid, state in left.items() if state != "Z")
 
 
 def _descendants(root: int) -> dict[int, str]:

@@ -160,6 +160,7 @@ def run(
     predictions = _predictions(project, work, out)  # point: project predictions read
 
     stray = [f"{ended.strays} processes were left running and were ended"] if ended.strays else []
+    stray += [f"{ended.unended} processes were left running and cannot be ended"] if ended.unended else []
     names = [HISTORY, LOG, *(n for n in (PREDICTIONS, WEIGHTS, RECORDING) if (out / n).is_file())]
     log.flush()
     return RunResult(

@@ -159,6 +159,7 @@ def _once(
     if not any(file.parsed and file.role is Role.WEIGHTS for file in files.values()):
         files |= _in_memory(noticed)
     stray = [f"child processes left running, and ended: {ended.strays}"] if ended.strays else []
+    stray += [f"child processes left running that cannot be ended: {ended.unended}"] if ended.unended else []
     trial = Trial(
         condition=condition.label,
         threads=condition.threads,

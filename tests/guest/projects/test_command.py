@@ -1,4 +1,9 @@
 import io
+import os
+import re
+import shutil
+import signal
+import subprocess
 import sys
 import time
 
@@ -137,6 +142,43 @@ def test_a_command_is_ended_when_a_check_says_so(tmp_path):
     with pytest.raises(CommandError, match="nobody waits") as caught:
         run(tmp_path, "import time; time.sleep(600)", check=check)
     assert caught.value.kind == "Orphaned"
+
+
+NOT_OURS = """
+import io, os, sys
+from pathlib import Path
+from guest.projects import command
+log, limits = io.BytesIO(), command.Limits(timeout_s=None, disk_bytes=1 << 30)
+try:
+    ended = command.run(sys.argv[1:], Path.cwd(), os.environ, log, limits, lambda line, seconds: None)
+    print("done", ended.strays, ended.unended)
+except command.CommandError as error:
+    print(error.kind)
+print(log.getvalue().decode())
+"""
+STAYS = """
+import subprocess, sys
+sudo = ["setpriv", "--reuid=65534", "--clear-groups", "sh", "-c", "echo; exec sleep 600"]
+started = subprocess.Popen(sudo, stdout=subprocess.PIPE)
+started.stdout.readline()
+print("left", started.pid)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and setpriv")
+@pytest.mark.parametrize(("status", "outcome"), [(0, "done 0 1"), (3, "ProjectFailed")])
+def test_a_process_that_cannot_be_ended_is_noted_and_the_outcome_stays(tmp_path, status, outcome):
+    """As one that `sudo` started: it keeps the output open."""
+    command_line = [sys.executable, "-c", NOT_OURS, sys.executable, "-c", STAYS, str(status)]
+    limited = ["setpriv", "--bounding-set=-kill", *command_line]  # as a user who is not root
+    printed = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    pid = int(re.search(r"left (\d+)", printed.stdout + "left 0")[1])
+    if pid:
+        os.kill(pid, signal.SIGKILL)
+    lines = printed.stdout.split("\n")
+    assert (lines[0], printed.stderr) == (outcome, "")
+    assert f"[vbstudy] processes that cannot be ended: {pid}" in lines
 
 
 def _alive(pid: int) -> bool:
