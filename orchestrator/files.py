@@ -15,18 +15,26 @@ from pathlib import Path
 from orchestrator.errors import GuestError, storage_error
 
 
-def write_durably(path: Path, text: str) -> None:
-    """Writes a whole file or none: beside it, synced, then renamed."""
+def write_durably(path: Path, data: str | bytes, mode: int = 0o666) -> None:
+    """Writes a whole file or none: beside it, synced, then renamed. It is created with `mode`, not changed to
+    it: nobody else may open it in between."""
     part = path.with_name(path.name + ".part")
     try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)  # point: file written
+        part.unlink(missing_ok=True)  # of one that was killed, maybe with another mode
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)  # point: file written
             file.flush()
             os.fsync(file.fileno())
         part.rename(path)  # point: file renamed
     except OSError:
         part.unlink(missing_ok=True)
         raise
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Such a file, for its owner alone. Does nothing when the same bytes are there already."""
+    if not path.exists() or path.read_bytes() != data:
+        write_durably(path, data, 0o600)
 
 
 def publish_folder(folder: Path, target: Path, names: Iterable[str]) -> bool:

@@ -60,8 +60,7 @@ def note(report: Report, folder: Path, threads: Sequence[int]) -> None:
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(path, seal(tried))
-        path.chmod(0o600)  # a command line may hold what is private
+        write_durably(path, seal(tried), 0o600)  # a command line may hold what is private
     except OSError:
         return
 

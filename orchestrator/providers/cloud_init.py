@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.transport.keys import write_private
+from orchestrator.files import write_private
 
 LABEL = "cidata"  # cloud-init looks for a disk of this name
 

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import GuestError, UsageError
-from orchestrator.files import write_durably
+from orchestrator.files import write_durably, write_private
 from orchestrator.store.store import Store
 
 COMMENT = "vbstudy"
@@ -88,21 +87,6 @@ def _write_key(path: Path) -> None:
     )
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_private(path, data)
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Writes a file that its owner alone may read, whole or not at all. Does nothing when the same bytes are
-    there already."""
-    if path.exists() and path.read_bytes() == data:
-        return
-    part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)
-    # Created with the mode, not changed to it afterwards: nobody else may open it in between.
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.rename(path)
 
 
 def parse_public(text: str) -> str:

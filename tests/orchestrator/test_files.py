@@ -1,18 +1,20 @@
-"""Folders that programs make read-only, as Go's module cache and git-annex do, are removed by a user whom
-permissions bind."""
+"""Files that are written whole, for their owner alone where they are private. Folders that programs make
+read-only, as Go's module cache and git-annex do, are removed by a user whom permissions bind."""
 
 import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from orchestrator.files import write_durably, write_private
 from orchestrator.transport.ssh import removal
 
 BOUND = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
 
-pytestmark = pytest.mark.skipif(bool(BOUND) and not shutil.which("setpriv"), reason="root needs setpriv")
+binds = pytest.mark.skipif(bool(BOUND) and not shutil.which("setpriv"), reason="root needs setpriv")
 
 LOCAL = """
 import sys
@@ -39,11 +41,13 @@ def bound(*argv: str) -> str:
     return done.stdout
 
 
+@binds
 def test_a_guest_is_rid_of_the_read_only_folders_of_a_run_and_can_be_destroyed(tmp_path):
     assert bound(sys.executable, "-c", LOCAL, str(tmp_path)) == "False\n"
     assert list((tmp_path / "guests").iterdir()) == []
 
 
+@binds
 def test_behind_ssh_too_and_what_links_lead_to_stays_as_it_is(tmp_path):
     other, out = tmp_path / "other", tmp_path / "out 'of' runs"
     (out / "work" / "cache").mkdir(parents=True)
@@ -57,6 +61,7 @@ def test_behind_ssh_too_and_what_links_lead_to_stays_as_it_is(tmp_path):
     assert other.stat().st_mode & 0o777 == 0o555
 
 
+@binds
 def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path):
     other, link = tmp_path / "other", tmp_path / "link"
     other.mkdir(mode=0o555)
@@ -66,3 +71,38 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path):
         f"from pathlib import Path; from orchestrator.files import *; remove_folder(Path({str(link)!r}))",
     )  # fmt: skip
     assert other.stat().st_mode & 0o777 == 0o555
+
+
+def private(path: Path) -> None:
+    write_private(path, b"x")
+
+
+def durably(path: Path) -> None:
+    write_durably(path, "x", 0o600)
+
+
+@pytest.mark.parametrize("write", [private, durably])
+def test_a_private_file_is_for_its_owner_alone_from_the_beginning(tmp_path, monkeypatch, write):
+    path, seen, sync = tmp_path / "key", [], os.fsync
+
+    def seeing(number: int) -> None:
+        seen.append(os.fstat(number).st_mode)
+        sync(number)
+
+    (tmp_path / "key.part").touch(0o644)  # by one that was killed
+    monkeypatch.setattr("os.fsync", seeing)
+    before = os.umask(0)
+    try:
+        write(path)
+    finally:
+        os.umask(before)
+    assert [mode & 0o777 for mode in (*seen, path.stat().st_mode)] == [0o600, 0o600]
+    assert [each.name for each in tmp_path.iterdir()] == ["key"]
+
+
+def test_a_private_file_with_the_same_bytes_is_left_alone(tmp_path):
+    path = tmp_path / "key"
+    write_private(path, b"x")
+    first = path.stat().st_ino, path.stat().st_mtime_ns
+    write_private(path, b"x")
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == first

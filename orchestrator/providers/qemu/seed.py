@@ -6,10 +6,11 @@ import io
 import tarfile
 from pathlib import Path
 
+from orchestrator.files import write_private
 from orchestrator.providers import cloud_init
 from orchestrator.providers.qemu import scripts
 from orchestrator.providers.qemu.image import Image
-from orchestrator.transport.keys import StudyKeys, write_private
+from orchestrator.transport.keys import StudyKeys
 
 
 def write(path: Path, hostname: str, keys: StudyKeys, image: Image) -> None:

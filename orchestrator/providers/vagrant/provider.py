@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError, PrerequisiteError
-from orchestrator.files import locked, write_durably
+from orchestrator.files import locked, write_durably, write_private
 from orchestrator.inventory import GuestSpec, Observation, host_name
 from orchestrator.providers import inside, machines
 from orchestrator.providers.qemu.image import Notify, library_pins
@@ -23,7 +23,7 @@ from orchestrator.store.store import Store
 from orchestrator.study.providers import VagrantTable
 from orchestrator.study.schema import Study
 from orchestrator.transport.connection import Connection
-from orchestrator.transport.keys import StudyKeys, write_private
+from orchestrator.transport.keys import StudyKeys
 from orchestrator.transport.ssh import SshConnection
 from vbstudy import caches
 

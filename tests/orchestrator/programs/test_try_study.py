@@ -1,9 +1,12 @@
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.programs import try_study
 from orchestrator.programs.try_study import Tried, study
 from orchestrator.study import schema
 
@@ -69,3 +72,18 @@ def test_metrics_get_names_that_a_study_accepts(printed, names):
 )
 def test_a_folder_of_any_name_names_its_workload(folder, name):
     assert workload("accuracy", folder=str(Path("/home/u", folder))).name == name
+
+
+def test_what_was_tried_is_for_its_owner_alone_also_while_it_is_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    seen, sync = [], os.fsync
+
+    def seeing(number: int) -> None:
+        seen.append(os.fstat(number).st_mode & 0o777)
+        sync(number)
+
+    monkeypatch.setattr("os.fsync", seeing)
+    report = SimpleNamespace(verdicts=(), command=("python", "t.py", "--token=x"), seed=1, software={})
+    try_study.note(report, tmp_path, [1, 2])
+    assert try_study.last().command == report.command
+    assert [*seen, (tmp_path / "vbstudy" / "tried.json").stat().st_mode & 0o777] == [0o600, 0o600]
