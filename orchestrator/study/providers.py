@@ -34,7 +34,9 @@ def _host_key(value: str) -> str:
     try:
         return parse_public(value)
     except UsageError:
-        raise ValueError("is not a public key; it looks like 'ssh-ed25519 AAAA...'") from None
+        raise ValueError(
+            "is not a public key, or not all of it; it looks like 'ssh-ed25519 AAAA...'"
+        ) from None
 
 
 HostKey = Annotated[str, AfterValidator(_host_key)]

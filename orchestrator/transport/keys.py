@@ -4,8 +4,6 @@ the user."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,13 +88,16 @@ def _write_key(path: Path) -> None:
 
 
 def parse_public(text: str) -> str:
-    """`ssh-ed25519 AAAA...` without its comment. Raises UsageError when it is not a public key."""
+    """`ssh-ed25519 AAAA...` without its comment. Raises UsageError when it is not a whole public key."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+
     kind, _, rest = text.strip().partition(" ")
-    blob = rest.split(" ", 1)[0]
+    key = f"{kind} {rest.split(' ', 1)[0]}"
     try:
-        data = base64.b64decode(blob, validate=True)
-    except (binascii.Error, ValueError):
-        data = b""
-    if not data[4:].startswith(kind.encode()) or not kind:
-        raise UsageError(f"{text[:60]!r} is not a public key; it looks like 'ssh-ed25519 AAAA...'")
-    return f"{kind} {blob}"
+        serialization.load_ssh_public_key(key.encode())
+    except (ValueError, UnsupportedAlgorithm):
+        raise UsageError(
+            f"{text[:60]!r} is not a public key, or not all of it; it looks like 'ssh-ed25519 AAAA...'"
+        ) from None
+    return key
