@@ -34,6 +34,10 @@ def start(folder: Path, mark: str, names: Sequence[str]) -> tuple[subprocess.Pop
             pass_fds=[read for read, _ in pipes],
             start_new_session=True,
         )
+    except OSError:
+        for _, write in pipes:
+            os.close(write)
+        raise
     finally:
         for read, _ in pipes:
             os.close(read)

@@ -63,3 +63,11 @@ def test_a_disk_that_takes_nothing_holds_up_no_machine(tmp_path):
             file.write(bytes(1000))
     assert process.wait(120) == 0
     assert (tmp_path / "console.log").stat().st_size == 100
+
+
+def test_a_process_that_cannot_be_started_leaves_no_pipe_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(console.sys, "executable", "/no/such/python")
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(FileNotFoundError):
+        console.start(tmp_path, "console=test", ("console.log", "qemu.log"))
+    assert os.listdir("/proc/self/fd") == before
