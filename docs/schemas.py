@@ -137,7 +137,7 @@ SCHEMAS: dict[str, tuple[int, Any]] = {
     "findings.json": (FINDINGS_VERSION, Findings),
     "init": (1, _one("study")),
     "doctor": (1, list[Check]),
-    "provision": (1, Inventory),
+    "provision": (2, Inventory),
     "destroy": (
         1,
         {"type": "object", "properties": {"destroyed": {"type": "array", "items": {"type": "string"}}}},

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from guest.records.run import RunSpec
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.files import write_durably
 
-INVENTORY_VERSION = 2  # 2: GuestSpec.cpu_model
+INVENTORY_VERSION = 3  # 2: GuestSpec.cpu_model; 3: Inventory.settings
 GUEST_MARK = "VBSTUDY_GUEST"  # in the environment of every process of a guest
 
 
@@ -70,11 +70,14 @@ class Guest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """`guests.json`."""
+    """`guests.json`: written before the first guest is made, and again when all are."""
 
     version: int
     provider: str
     guests: tuple[Guest, ...]
+    settings: dict[str, Any] = field(
+        default_factory=dict
+    )  # `machine_settings` they were made by; {}: unknown
 
     def by_name(self) -> dict[str, Guest]:
         return {guest.spec.name: guest for guest in self.guests}

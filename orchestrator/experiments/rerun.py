@@ -15,8 +15,9 @@ from guest.records.run import RECORDING, SCHEMA_VERSION, RunRecord, RunResult, R
 from orchestrator.agent import archive
 from orchestrator.agent.executor import RunFailedError
 from orchestrator.errors import GuestError, ProtocolError, UsageError
+from orchestrator.guests.provision import read_guests
 from orchestrator.guests.session import Session, alone
-from orchestrator.inventory import Guest, guest_for, read_inventory
+from orchestrator.inventory import Guest, guest_for
 from orchestrator.providers import make
 from orchestrator.store.integrity import DamagedRunError, read_record
 from orchestrator.store.store import Store
@@ -68,7 +69,7 @@ def recompute(
     """Does a sample of the runs of `runs` again, in the guests of `store`, under its lock. Raises UsageError
     when none can be, GuestError when a guest does not start."""
     with store.lock("vbstudy verify --rerun"):
-        guests = read_inventory(store.guests_file).by_name()
+        guests = read_guests(study, store).by_name()
         records = sample(runs, run_ids, guests, count)
         if not records:
             raise UsageError(

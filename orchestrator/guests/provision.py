@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from orchestrator.inventory import (
 )
 from orchestrator.providers import Provider, machine_of, make_former
 from orchestrator.store.store import Store, now
+from orchestrator.study.providers import machine_settings
 from orchestrator.study.schema import Study
 from orchestrator.text import Say
 
@@ -47,9 +49,31 @@ def provision(
     for spec in former:
         if spec not in wanted or kind != provider.name:
             make_former(kind, study, store).destroy(spec)
-    guests = make_all(wanted, provider, on_guest, say)
-    inventory = Inventory(version=INVENTORY_VERSION, provider=provider.name, guests=guests)
+    kept: tuple[Guest, ...] = ()
+    with contextlib.suppress(UsageError, DamagedInventoryError):  # none, of other machines, or unreadable
+        kept = tuple(guest for guest in read_guests(study, store).guests if guest.spec in wanted)
+    inventory = Inventory(
+        version=INVENTORY_VERSION,
+        provider=provider.name,
+        guests=kept,
+        settings=machine_settings(study.provider),
+    )
+    write_inventory(store.guests_file, inventory)  # now, so that what a killed process leaves is known
+    inventory = dataclasses.replace(inventory, guests=make_all(wanted, provider, on_guest, say))
     write_inventory(store.guests_file, inventory)
+    return inventory
+
+
+def read_guests(study: Study, store: Store) -> Inventory:
+    """The inventory, where its guests are those of the study's provider. Raises UsageError where they are
+    not, and what `read_inventory` raises."""
+    inventory, now_asked = read_inventory(store.guests_file), machine_settings(study.provider)
+    for key, made in ({"kind": inventory.provider} | inventory.settings).items():
+        if now_asked.get(key, made) != made:
+            raise UsageError(
+                f"{store.guests_file}: its guests were made with provider.{key} = {made!r}, study.toml has "
+                f"{now_asked[key]!r}; run `vbstudy provision`"
+            )
     return inventory
 
 

@@ -6,8 +6,9 @@ import subprocess
 
 from guest.records import bounded
 from orchestrator.errors import PrerequisiteError, UsageError
+from orchestrator.guests.provision import read_guests
 from orchestrator.inventory import Guest, Inventory, read_inventory
-from orchestrator.providers import make_former
+from orchestrator.providers import make
 from orchestrator.providers.machines import tail
 from orchestrator.store.store import Store
 from orchestrator.study.messages import did_you_mean
@@ -27,9 +28,8 @@ def enter(study: Study, store: Store, name: str, command: tuple[str, ...]) -> in
     """Starts the guest, runs a command (or a shell) in it in the user's terminal, stops it. Returns
     the command's exit status. The caller holds the study's lock. Raises UsageError that names the
     guests there are."""
-    inventory = read_inventory(store.guests_file)
-    guest = _find(inventory, name)
-    provider = make_former(inventory.provider, study, store)
+    guest = _find(read_guests(study, store), name)
+    provider = make(study, store)
     connection = provider.start(guest.spec, provider.cores(guest.spec)[: guest.spec.cpus])
     try:
         argv, folder = connection.terminal(command)

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from orchestrator.errors import UsageError
-from orchestrator.guests.provision import make_all
-from orchestrator.inventory import Guest, GuestSpec, read_inventory
+from orchestrator.guests.provision import make_all, read_guests
+from orchestrator.inventory import Guest, GuestSpec
 from orchestrator.providers import Provider, make
 from orchestrator.providers.local import LocalProvider
 from orchestrator.store.store import Store
@@ -20,8 +20,9 @@ def guests(
     study: Study, store: Store, wanted: Sequence[GuestSpec], *, stand_in: bool = True
 ) -> Iterator[tuple[Provider, dict[str, Guest]]]:
     """The wanted guests by their names, and who starts them. Sandboxes stand in for machines where none are
-    provisioned, if they may. Raises UsageError when the study has machines, but not these."""
-    there = read_inventory(store.guests_file).by_name() if store.guests_file.exists() else {}
+    provisioned, if they may. Raises UsageError when the study has machines, but not these, and
+    what `read_guests` raises."""
+    there = read_guests(study, store).by_name() if store.guests_file.exists() else {}
     missing = [spec for spec in dict.fromkeys(wanted) if spec.name not in there]
     if missing and study.provider.kind != "local" and (there or not stand_in):
         counts = ",".join(str(spec.cpus) for spec in wanted)

@@ -241,6 +241,23 @@ ProviderTable = Annotated[
     Discriminator(_kind),
 ]
 
+# How guests are reached and started, not which machines they are.
+ACCESS = {
+    "hosts", "user", "key", "host_key", "use_ssh_config", "connect_timeout_s", "patience_s", "boot_timeout_s",
+    "snapshot",
+}  # fmt: skip
+
+
+def machine_settings(table: Section) -> dict[str, Any]:
+    """What decides which machines its guests are, by key. Of a host: what it offers."""
+    found: dict[str, Any] = table.model_dump(mode="json", exclude=ACCESS)
+    for host in table.hosts if isinstance(table, SshTable) else ():
+        found |= {
+            f"hosts {host.host}:{host.port} {key}": getattr(host, key) for key in ("cpus", "python", "folder")
+        }
+    return found
+
+
 PROVIDER_TABLES: dict[str, type[Section]] = {
     "provider.local": LocalTable,
     "provider.qemu": QemuTable,

@@ -15,7 +15,7 @@ from orchestrator.cores.leases import host_cores
 from orchestrator.engine import Engine, Summary, require_dask
 from orchestrator.engine.local import LocalEngine
 from orchestrator.experiments.assessment import Measured, measure
-from orchestrator.inventory import read_inventory
+from orchestrator.guests.provision import read_guests
 from orchestrator.providers import make
 from orchestrator.store.store import Store
 from orchestrator.study.plan import plan
@@ -54,7 +54,7 @@ def sweep(
     live = LiveFile(store.live_file, cores)
     with store.lock("vbstudy sweep"), SweepProgress(console) as progress, live:
         report = progress.report
-        inventory = read_inventory(store.guests_file) if robustness else None  # it is needed in the end
+        inventory = read_guests(study, store) if robustness else None  # it is needed in the end
         engine, observer = _engine(study, store, report), composite(progress, live)
         interim = None
         if rule is None:
@@ -70,7 +70,7 @@ def sweep(
 
 def _engine(study: Study, store: Store, report: Callable[[str], None]) -> Engine:
     if study.engine.kind == "local":
-        return LocalEngine(study, store, make(study, store), read_inventory(store.guests_file))
+        return LocalEngine(study, store, make(study, store), read_guests(study, store))
     require_dask()
     from orchestrator.fleet.dask import DaskEngine
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from guest.records.printable import counted
 from guest.records.run import RunSpec
 from orchestrator.cores.locks import flocked
-from orchestrator.errors import VbstudyError
+from orchestrator.errors import UsageError, VbstudyError
+from orchestrator.guests.provision import read_guests
 from orchestrator.inventory import Guest, Now, guest_for, guest_spec, read_inventory
 from orchestrator.providers import Watching, make
 from orchestrator.store.integrity import DamagedRunError, read_record
@@ -56,7 +57,7 @@ def examine(study: Study, store: Store, repetitions: int | None = None) -> Statu
     firsts = conditions(study)
     now, unknown = _now(study, store)
     return Status(
-        guests=provisioned(store),
+        guests=provisioned(study, store),
         sets=tuple(
             set_status(store, spec.set_id, planned(study, spec.variant, repetitions)) for spec in firsts
         ),
@@ -66,8 +67,12 @@ def examine(study: Study, store: Store, repetitions: int | None = None) -> Statu
     )
 
 
-def provisioned(store: Store) -> tuple[Guest, ...]:
-    return read_inventory(store.guests_file).guests if store.guests_file.exists() else ()
+def provisioned(study: Study, store: Store) -> tuple[Guest, ...]:
+    """Raises what `read_guests` raises; with dask, which makes its own guests, none need be the study's."""
+    if not store.guests_file.exists():
+        return ()
+    here = study.engine.kind == "local"
+    return (read_guests(study, store) if here else read_inventory(store.guests_file)).guests
 
 
 def set_status(store: Store, set_id: str, planned: int) -> SetStatus:
@@ -128,7 +133,10 @@ def next_command(study: Study, store: Store, to_do: Collection[str]) -> tuple[st
     if (other := instead_of_sweep(store)) is not None:
         return f"vbstudy {other[0]}", other[1]
     needed = {guest_for(spec) for spec in conditions(study) if spec.set_id in to_do}
-    there = {guest.spec.name for guest in provisioned(store)}
+    try:
+        there = {guest.spec.name for guest in provisioned(study, store)}
+    except UsageError as error:
+        return "vbstudy provision", error.message
     return "vbstudy sweep" if needed <= there else "vbstudy provision", ""
 
 

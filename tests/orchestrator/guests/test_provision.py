@@ -1,12 +1,25 @@
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from guest.datasets import datasets
-from orchestrator.errors import PrerequisiteError
+from orchestrator.cli import main as cli
+from orchestrator.errors import PrerequisiteError, UsageError
 from orchestrator.guests import provision
+from orchestrator.inventory import (
+    INVENTORY_VERSION,
+    Guest,
+    Inventory,
+    Observation,
+    guest_spec,
+    read_inventory,
+    write_inventory,
+)
+from orchestrator.providers.local import LocalProvider
 from orchestrator.store.store import Store
 from orchestrator.study import schema
+from orchestrator.study.providers import machine_settings
 
 TEXT = '[[workload]]\nmodel = "lenet5"\ndataset = "mnist"\n'
 
@@ -33,3 +46,106 @@ def test_a_data_set_that_is_here_is_not_fetched_again(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "download", lambda *arguments: fetched.append(arguments))
     provision.fetch_datasets(schema.parse(TEXT), Store(tmp_path), lambda *_: None)
     assert fetched == []
+
+
+NET = 'cpus = [1, 2]\n[[workload]]\nmodel = "lenet1"\ndataset = "digits"\n'
+
+
+def with_guests(store, table, **changes):
+    """A study of the table whose guests are in the inventory, as if its provider had made them."""
+    seen = Observation(provider_cpus=1, guest_cpus=1, oversubscribed=False, start_s=1.0, details={})
+    study = schema.parse(NET + table)
+    inventory = Inventory(
+        version=INVENTORY_VERSION,
+        provider=study.provider.kind,
+        guests=tuple(Guest(spec=guest_spec(n), observed=seen, created_at="now") for n in (1, 2)),
+        settings=machine_settings(study.provider),
+    )
+    write_inventory(store.guests_file, dataclasses.replace(inventory, **changes))
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["sweep", "status", "trace --cpus 1,2", "harden --runs 1", "ssh cpus-1 true"],
+)
+def test_guests_of_another_provider_are_refused(tmp_path, capsys, command):
+    store = Store(tmp_path)
+    with_guests(store, "")
+    store.study_file.write_text(NET + '[provider]\nkind = "qemu"\n')
+    assert cli.run(["-C", str(tmp_path), *command.split()]) == 2
+    assert (
+        "guests were made with provider.kind = 'local', study.toml has 'qemu'; run `vbstudy provision`"
+        in capsys.readouterr().err
+    )
+    assert not store.runs.exists()
+
+
+HOST = '[[provider.hosts]]\nhost = "{}"\ncpus = {}\n'
+SSH = '[provider]\nkind = "ssh"\n' + HOST.format("a", 8)
+
+
+@pytest.mark.parametrize(
+    ("made", "now", "named"),
+    [
+        ('kind = "qemu"', 'kind = "qemu"\ncpu_model = "Haswell"', "provider.cpu_model = 'max'"),
+        ('kind = "qemu"', 'kind = "qemu"\naccelerator = "tcg"', "provider.accelerator = 'auto'"),
+        (SSH.partition("\n")[2], 'kind = "ssh"\n' + HOST.format("a", 4), "provider.hosts a:22 cpus = 8"),
+    ],
+)
+def test_guests_that_today_s_settings_would_make_another_way_are_refused(tmp_path, made, now, named):
+    store = Store(tmp_path)
+    with_guests(store, "[provider]\n" + made)
+    with pytest.raises(UsageError, match=named):
+        provision.read_guests(schema.parse(NET + "[provider]\n" + now), store)
+
+
+def test_how_guests_are_reached_may_change_and_hosts_may_be_added(tmp_path):
+    store = Store(tmp_path)
+    with_guests(store, SSH)
+    more = SSH.replace("[[", "patience_s = 1\n[[", 1) + 'key = "id"\n' + HOST.format("b", 2)
+    assert len(provision.read_guests(schema.parse(NET + more), store).guests) == 2
+
+
+def test_an_inventory_without_settings_is_accepted_by_its_kind(tmp_path):
+    store = Store(tmp_path)
+    with_guests(store, '[provider]\nkind = "qemu"', version=2, settings={})
+    study = schema.parse(NET + '[provider]\nkind = "qemu"\ncpu_model = "Haswell"\n')
+    assert len(provision.read_guests(study, store).guests) == 2
+    with pytest.raises(UsageError, match="kind = 'qemu'"):
+        provision.read_guests(schema.parse(NET), store)
+
+
+class Killed(BaseException):
+    pass
+
+
+class Other(LocalProvider):
+    """Another provider than `local`, killed at its second guest."""
+
+    name = "other"
+
+    def create(self, guest):
+        super().create(guest)
+        if guest.cpus == 2:
+            raise Killed
+
+
+def test_what_a_killed_provisioning_left_belongs_to_its_provider_whatever_the_study_says_then(
+    tmp_path, monkeypatch
+):
+    store, study, former = Store(tmp_path), schema.parse(NET), []
+    with_guests(store, "")
+    with pytest.raises(Killed):
+        provision.provision(study, store, Other(study, store), lambda guest: None, lambda *_: None)
+    assert (read_inventory(store.guests_file).provider, list(store.guests.glob("cpus-2"))) == (
+        "other",
+        [store.guests / "cpus-2"],
+    )
+
+    def make_former(kind, *arguments):
+        former.append(kind)
+        return LocalProvider(*arguments)
+
+    monkeypatch.setattr(provision, "make_former", make_former)
+    provision.provision(study, store, LocalProvider(study, store), lambda guest: None, lambda *_: None)
+    assert former == ["other", "other"]
