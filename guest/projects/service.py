@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from guest.machine import fingerprint, load, seeds, tiers
+from guest.machine import fingerprint, load, seeds, threads, tiers
 from guest.projects import artifacts, command, environment, notices, numbers, randomness
 from guest.projects.prepare import (
     NOTICED,
@@ -96,6 +96,7 @@ EXPECTED = (
     numbers.MetricError,
     artifacts.ArtifactError,
     randomness.RandomnessError,
+    threads.ThreadMismatchError,
 )
 
 
@@ -107,6 +108,8 @@ def run(
     project = spec.workload.project
     if project is None or files is None:
         raise ProjectError("the request names no project")
+    if (visible := len(os.sched_getaffinity(0))) < request.visible_cpus:
+        raise threads.ThreadMismatchError(f"visible_cpus is {visible}, {request.visible_cpus} was asked for")
     began = time.perf_counter()
     work = unpack(files, out / WORK)  # point: project unpacked
     python, packages = environment.interpreter(work, project, files)

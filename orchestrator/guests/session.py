@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from guest.machine import fingerprint
+from guest.records.printable import counted
 from orchestrator.agent import data
 from orchestrator.agent.archive import AgentArchive
 from orchestrator.agent.executor import OUT, Executor, GuestContext
@@ -41,9 +42,16 @@ class Session:
     _executor: Executor | None = field(default=None, init=False)
 
     def executor(self) -> Executor:
-        """Starts the guest where it does not run. Raises GuestError when it cannot be started."""
+        """Starts the guest where it does not run. Raises GuestError when it cannot be started, and where it
+        would have fewer cores than it was made with, which its records would not show."""
         if self._executor is not None:
             return self._executor
+        spec = self.guest.spec
+        if len(self.cores) < spec.cpus and not self.guest.observed.oversubscribed:
+            raise GuestError(
+                f"guest {spec.name}: {counted(len(self.cores), 'core')} for it, {spec.cpus} when made: "
+                "allow this process as many (taskset, a container), or run `vbstudy provision` again"
+            )
         # point: former guest stopped
         self.provider.stop(self.guest.spec)  # what a killed orchestrator may have left running
         # point: guest started

@@ -1,8 +1,16 @@
 """What a reader is told of the settings that were in force in a project's run."""
 
+import dataclasses
+import io
+import os
+
+import pytest
+
+from guest.machine.threads import ThreadMismatchError
 from guest.machine.tiers import EXACT_TENSORFLOW_THREADS
 from guest.projects import service
-from guest.records.run import Variant
+from guest.records.run import ProjectFiles, ProjectSpec, RunRequest, Variant
+from guest.runner import MessageWriter, Progress
 from tests import factories
 
 
@@ -14,3 +22,23 @@ def test_a_program_with_both_frameworks_is_told_what_was_below_and_not_of_the_po
     assert list(service._remarks([{"kind": "start"}, seen], spec)) == [
         "operations below level machine, whose bits depend on the CPU: lgamma"
     ]
+
+
+def test_a_project_that_sees_fewer_cores_than_its_guest_was_made_with_is_refused(tmp_path):
+    project = ProjectSpec(
+        source="mine",
+        commit="",
+        command=("true",),
+        requirements="",
+        metrics=(),
+        predictions="",
+        weights="",
+        timeout_s=None,
+        disk_limit_mib=1,
+    )
+    files = ProjectFiles(archive="", archive_sha256="", tree_sha256="", commit="", wheels="")
+    workload = dataclasses.replace(factories.workload(), project=project)
+    cores = len(os.sched_getaffinity(0))
+    request = RunRequest(spec=factories.spec(workload=workload), visible_cpus=cores + 1, project=files)
+    with pytest.raises(ThreadMismatchError, match=f"visible_cpus is {cores}, {cores + 1} was asked for"):
+        service.run(request, tmp_path, io.BytesIO(), MessageWriter(1), Progress())
