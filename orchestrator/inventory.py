@@ -78,9 +78,16 @@ class Inventory:
     settings: dict[str, Any] = field(
         default_factory=dict
     )  # `machine_settings` they were made by; {}: unknown
+    hosts: dict[str, str] = field(
+        default_factory=dict
+    )  # by guest, as `Observation.machine`: where it is made
 
     def by_name(self) -> dict[str, Guest]:
         return {guest.spec.name: guest for guest in self.guests}
+
+    def placed(self) -> dict[str, str]:
+        """Guests by name, and the other machines that they are on."""
+        return {guest.spec.name: m for guest in self.guests if (m := guest.observed.machine)} | self.hosts
 
 
 class DamagedInventoryError(StoreError):

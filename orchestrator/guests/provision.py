@@ -24,7 +24,7 @@ from orchestrator.inventory import (
     read_inventory,
     write_inventory,
 )
-from orchestrator.providers import Provider, machine_of, make_former
+from orchestrator.providers import Elsewhere, Provider, machine_of, make_former
 from orchestrator.store.store import Store, now
 from orchestrator.study.providers import machine_settings
 from orchestrator.study.schema import Study
@@ -57,6 +57,7 @@ def provision(
         provider=provider.name,
         guests=kept,
         settings=machine_settings(study.provider),
+        hosts={spec.name: provider.host(spec) for spec in wanted} if isinstance(provider, Elsewhere) else {},
     )
     write_inventory(store.guests_file, inventory)  # now, so that what a killed process leaves is known
     inventory = dataclasses.replace(inventory, guests=make_all(wanted, provider, on_guest, say))

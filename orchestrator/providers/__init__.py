@@ -64,6 +64,9 @@ class Elsewhere(Protocol):
     def machine(self, guest: GuestSpec) -> MachineCores:
         """The one that a guest runs on; the same object for guests on the same machine."""
 
+    def host(self, guest: GuestSpec) -> str:
+        """Its name, as in `Observation.machine`; of a guest that was made, that of the inventory."""
+
 
 @runtime_checkable
 class Virtual(Protocol):

@@ -14,8 +14,8 @@ import time
 
 from orchestrator.cores import cpuset
 from orchestrator.cores.remote import RemoteCores
-from orchestrator.errors import GuestError, UsageError
-from orchestrator.inventory import GUEST_MARK, GuestSpec, Observation
+from orchestrator.errors import GuestError, StoreError, UsageError
+from orchestrator.inventory import GUEST_MARK, GuestSpec, Observation, guest_spec, read_inventory
 from orchestrator.providers import inside
 from orchestrator.store.store import Store
 from orchestrator.study.providers import SshHostTable, SshTable
@@ -52,7 +52,11 @@ class SshProvider:
         self._store = store
         self._keys = StudyKeys.of(store)
         self._frameworks = sorted(f.value for f in study.frameworks)
-        self._hosts = _assign(study.cpus, study.provider.hosts)
+        self._placed = self._read_placed()
+        self._hosts = {_name(host): host for host in study.provider.hosts}
+        at = {cpus: self._placed.get(guest_spec(cpus).name, "") for cpus in study.cpus}
+        stay = {cpus: self._hosts[name] for cpus, name in at.items() if name in self._hosts}
+        self._assigned = _assign(study.cpus, study.provider.hosts, stay)
         self._cores: dict[SshHostTable, tuple[int, ...]] = {}
         self._machines: dict[str, RemoteCores] = {}
 
@@ -89,6 +93,9 @@ class SshProvider:
         host = self._host(guest)
         connect = functools.partial(self._connect, host, host.folder)
         return self._machines.setdefault(str(self._target(host)), RemoteCores(connect))
+
+    def host(self, guest: GuestSpec) -> str:
+        return _name(self._host(guest))
 
     def create(self, guest: GuestSpec) -> None:
         (self._store.guests / guest.name).mkdir(parents=True, exist_ok=True)
@@ -163,8 +170,27 @@ class SshProvider:
 
     # ---- hosts -------------------------------------------------------------------------------
 
+    def _read_placed(self) -> dict[str, str]:
+        """The guests that are there, and their hosts."""
+        with contextlib.suppress(UsageError, StoreError):  # no inventory, or none that can be read
+            placed = read_inventory(self._store.guests_file).placed()
+            return {name: at for name, at in placed.items() if (self._store.guests / name).is_dir()}
+        return {}
+
     def _host(self, guest: GuestSpec) -> SshHostTable:
-        return self._hosts.get(guest.cpus) or _assign((guest.cpus,), self._settings.hosts)[guest.cpus]
+        """Where it is made; of a guest that is there already, where it was."""
+        at = self._placed.get(guest.name)
+        if at is None:
+            return (
+                self._assigned.get(guest.cpus) or _assign((guest.cpus,), self._settings.hosts, {})[guest.cpus]
+            )
+        if at not in self._hosts:
+            raise UsageError(
+                f"guest {guest.name} is on {at}, which is not among the hosts of study.toml: put it back and "
+                "run `vbstudy destroy` before it is taken out; where that machine is gone for good, delete "
+                f"{self._store.guests / guest.name} and run `vbstudy provision`"
+            )
+        return self._hosts[at]
 
     def _target(self, host: SshHostTable) -> SshTarget:
         if host.host_key:
@@ -225,12 +251,24 @@ class SshProvider:
         return connection.shell(f"{shlex.quote(python)} -c {shlex.quote(program)}").strip()
 
 
-def _assign(counts: tuple[int, ...], hosts: tuple[SshHostTable, ...]) -> dict[int, SshHostTable]:
-    """Spreads guests over the hosts that have the cores, evenly, in the order of the study file; a
-    guest that is too large for all gets the largest host and is marked oversubscribed."""
+def _name(host: SshHostTable) -> str:
+    """As `SshTarget` has it."""
+    return f"{host.user or getpass.getuser()}@{host.host}:{host.port}"
+
+
+def _assign(
+    counts: tuple[int, ...], hosts: tuple[SshHostTable, ...], stay: dict[int, SshHostTable]
+) -> dict[int, SshHostTable]:
+    """Spreads guests over the hosts that have the cores, evenly, in the order of the study file, beside those
+    that are there and stay; a guest that is too large for all gets the largest host and is marked
+    oversubscribed."""
     taken: dict[SshHostTable, int] = dict.fromkeys(hosts, 0)
-    assigned = {}
+    for host in stay.values():
+        taken[host] += 1
+    assigned = dict(stay)
     for cpus in counts:
+        if cpus in stay:
+            continue
         fitting = [h for h in hosts if h.cpus >= cpus]
         host = min(fitting, key=lambda h: taken[h]) if fitting else max(hosts, key=lambda h: h.cpus)
         taken[host] += 1

@@ -13,6 +13,7 @@ from guest.records.run import Tier
 from orchestrator.cli import main as cli
 from orchestrator.cores.leases import host_cores
 from orchestrator.store.store import Store
+from tests import sshd
 from tests.orchestrator.agent.test_executor import LINK, ONE_BYTE, PRELUDE, RUN, done
 from tests.orchestrator.sweep.test_pipeline import STUDY, hashes, records, start
 
@@ -293,3 +294,31 @@ def test_two_sweeps_of_two_studies_on_one_machine_share_no_core_and_know_of_each
     for mine, their in at_once:
         assert not set(mine.host_cores) & set(their.host_cores)
         assert mine.neighbours or their.neighbours
+
+
+def test_a_guest_is_destroyed_and_swept_on_the_host_on_which_it_was_made(server, tmp_path, capsys):
+    """Two hosts: two servers on this machine."""
+    with sshd.running(tmp_path / "second") as second:
+        folder = tmp_path / "study"
+        folder.mkdir()
+        first = provider(server, tmp_path, folder=str(tmp_path / "first there"))
+        other = provider(second, tmp_path, folder=str(tmp_path / "second there"), port=second.port)
+        other = other[other.index("[[") :]
+        (folder / "study.toml").write_text(STUDY + first + other)
+        assert vbstudy(folder, "-q", "provision") == 0
+        assert list(tmp_path.glob("second there/*/cpus-2"))
+        assert vbstudy(folder, "-q", "provision", "--cpus", "2") == 0
+        assert not list(tmp_path.glob("first there/*/cpus-*"))
+        assert list(tmp_path.glob("second there/*/cpus-2"))
+        assert vbstudy(folder, "-q", "sweep") == 0
+        assert {record.guest["host"] for record in records(folder).values()} == {
+            f"{second.user}@127.0.0.1:{second.port}"
+        }
+        text = (folder / "study.toml").read_text()
+        (folder / "study.toml").write_text(text.replace(other, ""))
+        capsys.readouterr()
+        assert vbstudy(folder, "-q", "destroy") == 2
+        assert "cpus-2 is on" in capsys.readouterr().err
+        (folder / "study.toml").write_text(text)
+        assert vbstudy(folder, "-q", "destroy") == 0
+        assert not list(tmp_path.glob("* there"))
