@@ -29,7 +29,7 @@ from orchestrator.errors import PrerequisiteError, UsageError, VbstudyError
 from orchestrator.files import write_durably
 from orchestrator.fleet.orders import FailedAttempt, Order, Receipt
 from orchestrator.fleet.slots import Slots
-from orchestrator.guests.provision import fetch_datasets
+from orchestrator.guests.provision import ORDERED, fetch_datasets
 from orchestrator.inventory import guest_spec
 from orchestrator.store.integrity import DamagedRunError
 from orchestrator.store.store import Store
@@ -38,7 +38,6 @@ from orchestrator.study.schema import Study
 
 IDLE_S = 60.0
 STOP_POLL_S = 0.2
-ORDERED = "study.json"  # in a study's folder here: how its guests are removed
 Tell = Callable[[str, dict[str, Any]], None]
 """(key of the study, what happens)"""
 

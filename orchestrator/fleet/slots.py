@@ -113,9 +113,7 @@ class Slots:
 
     def destroy_former(self, key: str, study: Study) -> None:
         """Removes guests that a killed worker left."""
-        for place in (self._folder / key).glob("slot-*"):
-            provision.destroy(study, Store(place))
-            shutil.rmtree(place, ignore_errors=True)
+        provision.destroy_slots(self._folder / key, study)
 
     # ---- one place ---------------------------------------------------------------------------
 

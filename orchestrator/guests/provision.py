@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from guest.datasets import datasets
+from guest.records.run import RECORD
 from orchestrator.cores.leases import CoreLeases, Lease, MachineCores
 from orchestrator.cores.parallel import Job, ParallelJobs
 from orchestrator.errors import GuestError, PrerequisiteError, UsageError
@@ -30,6 +32,7 @@ from orchestrator.study.providers import machine_settings
 from orchestrator.study.schema import Study
 from orchestrator.text import Say
 
+ORDERED = "study.json"  # in a worker's folder of a study: how its guests are removed
 OnGuest = Callable[[Guest], None]
 OnDownload = Callable[[str, int, int], None]
 
@@ -128,10 +131,36 @@ def destroy(study: Study, store: Store) -> list[str]:
     provider = make_former(kind, study, store)
     for spec in specs:
         provider.destroy(spec)
+    names = [spec.name for spec in specs] + destroy_workers(store)
     store.guests_file.unlink(missing_ok=True)
     if store.guests.is_dir() and not any(store.guests.iterdir()):
         store.guests.rmdir()
-    return sorted(spec.name for spec in specs)
+    return sorted(names)
+
+
+def destroy_workers(store: Store) -> list[str]:
+    """Removes what the workers of a local cluster left when their sweep was killed, except finished runs,
+    which the next one collects. Returns the guests' names. Raises UsageError while a worker is alive."""
+    names = []
+    for worker in {path.parents[1] for path in store.guests.glob(f"*/*/{ORDERED}")}:
+        with Store(worker).lock("vbstudy destroy"):
+            for path in worker.glob(f"*/{ORDERED}"):
+                with contextlib.suppress(ValueError):  # of another vbstudy, which knows what it is
+                    names += destroy_slots(path.parent, Study.model_validate_json(path.read_bytes()))
+                    if not any(path.parent.rglob(RECORD)):
+                        shutil.rmtree(path.parent)
+            if not any(worker.glob(f"*/{ORDERED}")):
+                shutil.rmtree(worker)
+    return names
+
+
+def destroy_slots(folder: Path, study: Study) -> list[str]:
+    """Removes the guests that a killed worker left in its folder of a study. Returns their names."""
+    names = []
+    for slot in folder.glob("slot-*"):
+        names += destroy(study, Store(slot))
+        shutil.rmtree(slot, ignore_errors=True)
+    return names
 
 
 def _former(study: Study, store: Store) -> tuple[str, list[GuestSpec]]:

@@ -3,6 +3,7 @@ models."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from guest.records.printable import counted
 from orchestrator.cores.leases import host_cores
 from orchestrator.engine import Engine, Summary, require_dask
 from orchestrator.engine.local import LocalEngine
+from orchestrator.errors import VbstudyError
 from orchestrator.experiments.assessment import Measured, measure
-from orchestrator.guests.provision import read_guests
+from orchestrator.guests.provision import destroy_workers, read_guests
 from orchestrator.providers import make
 from orchestrator.store.store import Store
 from orchestrator.study.plan import plan
@@ -55,6 +57,8 @@ def sweep(
     with store.lock("vbstudy sweep"), SweepProgress(console) as progress, live:
         report = progress.report
         inventory = read_guests(study, store) if robustness else None  # it is needed in the end
+        with contextlib.suppress(VbstudyError):  # what cannot be removed now is by `vbstudy destroy`
+            destroy_workers(store)
         engine, observer = _engine(study, store, report), composite(progress, live)
         interim = None
         if rule is None:

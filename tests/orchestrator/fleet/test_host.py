@@ -9,9 +9,10 @@ from guest.records.run import decode_record
 from orchestrator.agent import archive
 from orchestrator.errors import GuestError
 from orchestrator.fleet import host as hosts
-from orchestrator.fleet.host import ORDERED, Host
+from orchestrator.fleet.host import Host
 from orchestrator.fleet.orders import Order
 from orchestrator.fleet.slots import Place
+from orchestrator.guests.provision import ORDERED
 from orchestrator.inventory import guest_spec
 from orchestrator.store.store import Store
 from orchestrator.study.plan import plan

@@ -1,4 +1,6 @@
 import dataclasses
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,11 +10,13 @@ from orchestrator.cli import main as cli
 from orchestrator.errors import PrerequisiteError, UsageError
 from orchestrator.guests import provision
 from orchestrator.inventory import (
+    GUEST_MARK,
     INVENTORY_VERSION,
     Guest,
     Inventory,
     Observation,
     guest_spec,
+    host_name,
     read_inventory,
     write_inventory,
 )
@@ -149,3 +153,49 @@ def test_what_a_killed_provisioning_left_belongs_to_its_provider_whatever_the_st
     monkeypatch.setattr(provision, "make_former", make_former)
     provision.provision(study, store, LocalProvider(study, store), lambda guest: None, lambda *_: None)
     assert former == ["other", "other"]
+
+
+@pytest.fixture
+def left(tmp_path):
+    """A guest of a worker of a killed sweep, and a process in it."""
+    store = Store(tmp_path)
+    store.study_file.write_text(NET)
+    guest = store.guests / "node-0" / "key" / "slot-1" / "guests" / "cpus-1"
+    guest.mkdir(parents=True)
+    (guest.parents[2] / provision.ORDERED).write_text(schema.parse(NET).model_dump_json(exclude_unset=True))
+    process = subprocess.Popen(
+        ["sleep", "600"], env={**os.environ, GUEST_MARK: host_name(guest)}, start_new_session=True
+    )
+    yield guest, process
+    process.kill()
+    process.wait()
+
+
+def test_guests_that_workers_of_a_killed_sweep_left_are_destroyed(tmp_path, left, capsys):
+    _, process = left
+    assert cli.run(["-C", str(tmp_path), "destroy"]) == 0
+    assert "1 guest removed" in capsys.readouterr().out
+    assert process.wait(10)
+    assert not Store(tmp_path).guests.exists()
+
+
+def test_the_next_sweep_removes_them_whatever_it_runs_on(tmp_path, left):
+    guest, process = left
+    assert cli.run(["-C", str(tmp_path), "-q", "sweep"]) == 2  # there are no guests of its own
+    assert process.wait(10)
+    assert not guest.exists()
+
+
+def test_those_of_a_worker_at_work_are_left_to_it_and_runs_that_wait_there_are_kept(tmp_path, left, capsys):
+    guest, process = left
+    worker = guest.parents[3]
+    run = guest.parents[2] / "runs" / "run.json"
+    run.parent.mkdir()
+    run.touch()
+    with Store(worker).lock("vbstudy worker"):
+        assert cli.run(["-C", str(tmp_path), "destroy"]) == 2
+    assert "`vbstudy worker`, process" in capsys.readouterr().err
+    assert process.poll() is None
+    assert cli.run(["-C", str(tmp_path), "destroy"]) == 0
+    assert process.wait(10)
+    assert (run.exists(), guest.exists()) == (True, False)
