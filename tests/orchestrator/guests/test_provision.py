@@ -140,7 +140,7 @@ def test_what_a_killed_provisioning_left_belongs_to_its_provider_whatever_the_st
     store, study, former = Store(tmp_path), schema.parse(NET), []
     with_guests(store, "")
     with pytest.raises(Killed):
-        provision.provision(study, store, Other(study, store), lambda guest: None, lambda *_: None)
+        provision.provision(study, store, Other(study, store), print, print, print)
     assert (read_inventory(store.guests_file).provider, list(store.guests.glob("cpus-2"))) == (
         "other",
         [store.guests / "cpus-2"],
@@ -151,7 +151,7 @@ def test_what_a_killed_provisioning_left_belongs_to_its_provider_whatever_the_st
         return LocalProvider(*arguments)
 
     monkeypatch.setattr(provision, "make_former", make_former)
-    provision.provision(study, store, LocalProvider(study, store), lambda guest: None, lambda *_: None)
+    provision.provision(study, store, LocalProvider(study, store), print, print, print)
     assert former == ["other", "other"]
 
 
