@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.results.cells import missing, spread
+from analysis.results.cells import spread
 from analysis.results.model import Analysis, Finding, Verdict
 from guest.records.printable import counted, series
 
@@ -32,16 +32,15 @@ def evidence(analysis: Analysis, finding: Finding) -> str:
 
 
 def as_tested(analysis: Analysis, finding: Finding) -> Mapping[str, Any]:
-    """A finding's numbers with its `workload`; for F1, those of the table `tests`, which leaves failed
-    trainings and copies out."""
+    """A finding's numbers with its `workload`; for F1, `n` of the table `tests`: of pairs, where it compares
+    pairs."""
     if finding.id != "F1":
         return finding.numbers
     metric, view = finding.numbers["metric"], finding.numbers["view"]
     workload = finding.workload or next(iter(analysis.study.metrics))
     rows = analysis.tables["tests"].rows_of(workload, variant="default", metric=metric, view=view)
     n = rows[["observations_a", "observations_b"]].to_numpy().ravel().tolist()
-    apart = max((abs(d) for d in rows.difference if not missing(d)), default=None)
-    return finding.numbers | {"workload": workload, "n": n, "largest_difference_of_means": apart}
+    return finding.numbers | {"workload": workload, "n": n}
 
 
 def shortened(why: str, width: int) -> str:
@@ -64,13 +63,18 @@ def _free(each: Numbers) -> str:
     """With the names of the workloads whose runs are too few, where those of others are not."""
     gaps = [n["largest_difference_of_means"] for n in each if n["largest_difference_of_means"] is not None]
     parts = [f"means lie up to {spread(max(gaps))} apart"] if gaps else []
-    few = [n for n in each if n["detectable"] is None]
+    if near := [n["workload"] for n in each if n["significant_within_margin"]]:
+        parts.append(f"significant, but smaller than the margin ({names_of(near)})")
+    few = [n for n in each if n["detectable"] is None and not n["constant"]]
+    constant = [n for n in each if n["constant"]]
     able = [n for n in each if n["detectable"] is not None]
     if able:
         parts.append(f"n = {size_range(able)} can show {spread(max(n['detectable'] for n in able))} or more")
     if few:
         where = f" ({names_of([n['workload'] for n in few])})" if able else ""
         parts.append(f"n = {size_range(few)} is too few to show any{where}")
+    if constant:
+        parts.append(f"runs of a set do not vary ({names_of([n['workload'] for n in constant])})")
     return "; ".join(parts)
 
 

@@ -3,6 +3,7 @@ workloads."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 from typing import Any
 
@@ -13,12 +14,12 @@ from analysis.cost.blocks import ratio
 from analysis.cost.times import leads
 from analysis.findings.decision import Decision, hochberg, open_
 from analysis.inference.contrasts import contrasts
-from analysis.load.study import StudyData, View
+from analysis.load.study import StudyData, View, by_threads
 from analysis.provenance.checks import mixture
-from analysis.results.cells import number, p_value, spread
+from analysis.results.cells import missing, number, p_value, spread
 from analysis.results.model import ALPHA, Kind, Table, Verdict
 from analysis.stats import paired, statistics
-from analysis.stats.observations import distinct
+from analysis.stats.observations import distinct, observed
 from analysis.stats.power import POWER
 from guest.records.printable import counted
 
@@ -32,10 +33,11 @@ SEED = 1
 def free_seeds(study: StudyData, tables: dict[str, Table]) -> dict[str, Decision]:
     """F1, from the `default` variant, in the primary metric of the primary model.
 
-    Not supported when a pair of thread counts differs (p of the table `tests`, Holm's correction over all
-    pairs of all workloads). Supported when all pairs are equivalent within the margin, each at ALPHA: a
-    claim about all of them needs no correction (Berger 1982); over workloads Hochberg's. Else
-    inconclusive, with the smallest difference that these runs show."""
+    Supported when all pairs of thread counts are equivalent within the margin, each at ALPHA: a claim about
+    all of them needs no correction (Berger 1982); over workloads Hochberg's. Not supported when a pair that
+    is not equivalent differs (p of the table `tests`, Holm's correction over all pairs of all workloads).
+    Else inconclusive, with the smallest difference that these runs show; also where trainings failed, for
+    those that did not are no fair sample."""
     found: dict[str, Decision] = {}
     tests: dict[str, list[dict[Any, Any]]] = {}
     for workload in study.metrics:
@@ -77,16 +79,21 @@ def _free_seeds(
     metric, view = study.primary(workload)
     runs = study.runs_of(workload, variant="default")
     margin = study.margin(workload, metric)
-    values = runs.groupby("threads", sort=False)[view.metric(metric)]
-    gap, within = float(values.mean().max() - values.mean().min()), float((values.max() - values.min()).max())
+    sets = {name: observed(each, view, metric) for name, each in by_threads(runs).items()}
+    gap = max((abs(row["difference"]) for row in rows if not missing(row["difference"])), default=None)
+    within = max((float(np.ptp(each.values)) for each in sets.values() if len(each.values)), default=None)
     pairs, size = list(contrasts(runs, view, metric)), max(1, family) * rows[0]["analyses"]
-    power = [c.detectable(size) for c in pairs]
-    seen = None if any(each is None for each in power) else max(each for each in power if each is not None)
+    power = [c.detectable(size) for c in pairs if c.sd() != 0]
+    able = [each for each in power if each is not None]
+    seen = max(able) if power and len(able) == len(power) else None
     tested = [row for row in rows if row["p_family"] is not None]
+    apart = {row["pair"]: row for row in tested if row["p_family"] < ALPHA}
+    near = [name for name, row in apart.items() if _is_near(row)]
     numbers = {
         "metric": metric,
         "view": view.value,
-        "n": [int(n) for n in values.size()],
+        "n": [len(each.values) for each in sets.values()],
+        "failed": [each.failed for each in sets.values()],
         "family": family,
         "margin": margin,
         "largest_difference_of_means": gap,
@@ -94,38 +101,60 @@ def _free_seeds(
         "distinct_values": int(runs[view.metric(metric)].nunique()),
         "least_p_holm": min((row["p_family"] for row in tested), default=None),
         "equivalence_p": alike,
+        "significant_within_margin": near,
+        "constant": not power,
         "detectable": seen,
         "runs_needed": margin and max(pairs, key=lambda c: c.sd() or 0.0).runs_needed(margin, size),
+        "runs": min(each.runs for each in sets.values()),
     }
     extent = (
         f"means of {metric} ({view} model) lie up to {spread(gap)} apart, runs of one set up to "
         f"{spread(within)}; {numbers['distinct_values']} distinct values in {len(runs)} runs"
     )
-    named = ", ".join(
-        f"{r['pair']} (difference {spread(r['difference'])}, p {p_value(r['p_family'])})"
-        for r in tested
-        if r["p_family"] < ALPHA
-    )
-    if named:
-        why = f"significant after Holm's correction over {family} tests: {named}; {extent}"
+    if failed := [f"{o.failed} of {o.distinct} at {name}" for name, o in sets.items() if o.failed]:
+        why = (
+            f"trainings failed at thread counts: {', '.join(failed)}; the others are no fair sample; {extent}"
+        )
+        return open_(why, **numbers | {"runs_needed": None})
+
+    def named(names: Iterable[str]) -> str:
+        return ", ".join(
+            f"{name} (difference {spread(apart[name]['difference'])}, p {p_value(apart[name]['p_family'])})"
+            for name in names
+        )
+
+    if far := [name for name in apart if name not in near]:
+        why = f"significant after Holm's correction over {family} tests: {named(far)}; {extent}"
         return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)
+    small = f"significant, but smaller than the margin: {named(near)}" if near else ""
     if alike is not None and alike < ALPHA:
-        why = f"all {len(rows)} pairs are equivalent within {margin:g} (largest p {p_value(alike)}); {extent}"
+        why = f"all {len(rows)} pairs are equivalent within {margin:g} (largest p {p_value(alike)})"
+        why = "; ".join(filter(None, (why, small, extent)))
         return Decision(verdict=Verdict.SUPPORTED, why=why, numbers=numbers)
     if margin is None:
-        what = f"{metric} is not between 0 and 1, and study.toml declares no margin for it ([analysis])"
+        what = f"no margin is known for {metric}: study.toml declares none ([analysis])"
     elif alike is None:
         lacking = [row for row in rows if _known(row["same_p"]) is None]
         what = "equivalence is not tested, " + "; ".join(f"{r['pair']}: {r['same_method']}" for r in lacking)
     else:
         what = f"equivalence within {margin:g} is not shown (largest p {p_value(alike)})"
-    difference = "no significant difference is found" if tested else "there is nothing to test"
-    able = (
-        f"at {POWER:.0%} power these runs show differences from {spread(seen)} on"
-        if seen
-        else "these runs show no difference, however large, at 80 % power"
-    )
-    return open_(f"{difference}, and {what}; {able}; {extent}", **numbers)
+    difference = small or ("no significant difference is found" if tested else "there is nothing to test")
+    if seen:
+        power_text = f"at {POWER:.0%} power these runs show differences from {spread(seen)} on"
+    elif power:
+        power_text = "these runs show no difference, however large, at 80 % power"
+    else:
+        power_text = f"{metric} does not vary between runs of a set"
+    return open_(f"{difference}, and {what}; {power_text}; {extent}", **numbers)
+
+
+def _is_near(row: dict[Any, Any]) -> bool:
+    """Whether a pair is equivalent within the margin; of constants, which are not tested, whether they lie
+    nearer than it."""
+    if missing(row["margin"]):
+        return False
+    p = _known(row["same_p"])
+    return abs(row["difference"]) < row["margin"] if p is None else p < ALPHA
 
 
 # ---- F4 ------------------------------------------------------------------------------------------

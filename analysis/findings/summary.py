@@ -155,22 +155,28 @@ def _largest_gap(analysis: Analysis, workload: str) -> float:
 def _free_seeds(analysis: Analysis) -> str:
     """By F1 alone: runs that merely look alike are not called equal."""
     found = {f.workload: f for f in analysis.findings if f.id == "F1"}
-    measured = [f for f in found.values() if "metric" in f.numbers]
+    each = [f for f in found.values() if f.workload]
+    measured = [f for f in each if "metric" in f.numbers]
     if not measured:
         return ""
     metric = series(list(dict.fromkeys(f.numbers["metric"] for f in measured)))
-    match found[""].verdict:
-        case Verdict.SUPPORTED:
-            margins = series(sorted({f"{f.numbers['margin']:g}" for f in measured}))
-            return f"With free seeds, {metric} is equivalent within {margins} on all thread counts."
-        case Verdict.NOT_SUPPORTED:
-            return f"With free seeds, {metric} differs between thread counts."
-        case Verdict.MIXED:
-            return (
-                f"With free seeds, {metric} differs between thread counts in some workloads, not in others."
-            )
-    n = size_range([as_tested(analysis, f) for f in measured])
-    return f"With free seeds, whether {metric} depends on the thread count is inconclusive (n = {n})."
+    margins = series(sorted({f"{f.numbers['margin']:g}" for f in measured if f.numbers["margin"]}))
+    said = {
+        Verdict.NOT_SUPPORTED: "differs between thread counts",
+        Verdict.SUPPORTED: f"is equivalent within {margins} on all thread counts",
+        Verdict.INCONCLUSIVE: "is inconclusive",
+    }
+    verdict = found[""].verdict
+    if verdict is Verdict.INCONCLUSIVE:
+        n = size_range([as_tested(analysis, f) for f in measured])
+        failed = sum(sum(f.numbers["failed"]) for f in measured)
+        why = f"n = {n}" + (f"; {counted(failed, 'training')} failed" if failed else "")
+        return f"With free seeds, whether {metric} depends on the thread count is inconclusive ({why})."
+    named = {v: [f.workload for f in each if f.verdict is v] for v in said}
+    parts = [
+        text + (f" ({names_of(named[v])})" if len(each) > 1 else "") for v, text in said.items() if named[v]
+    ]
+    return f"With free seeds, {metric} {'; '.join(parts)}."
 
 
 # ---- which thread count? -------------------------------------------------------------------------
@@ -246,22 +252,27 @@ def _same_quality(analysis: Analysis) -> str:
     if finding.verdict is Verdict.INCONCLUSIVE:
         needed = runs_needed(analysis)
         if needed is None:
-            return "inconclusive: " + shortened(found[-1].why, 60)
+            open_ = next(f for f in found if f.workload and f.verdict is Verdict.INCONCLUSIVE)
+            if open_.numbers.get("runs_needed"):
+                return (
+                    f"inconclusive: a difference near the margin takes more than {open_.numbers['runs']} runs"
+                )
+            return "inconclusive: " + shortened(open_.why, 60)
         if needed > FEASIBLE:
             return f"inconclusive; needs {needed:,} runs of each condition, out of reach"
         return f"inconclusive; {counted(needed, 'run')} of each condition could decide it"
-    return "no" if finding.verdict is Verdict.NOT_SUPPORTED else "not for all workloads (F1)"
+    refuted = [f.workload for f in found if f.workload and f.verdict is Verdict.NOT_SUPPORTED]
+    return "no" if len(refuted) == len(analysis.study.metrics) else f"not for {names_of(refuted)} (F1)"
 
 
 def runs_needed(analysis: Analysis) -> int | None:
     """Runs of each condition that show a difference as large as the margin, where F1 is inconclusive; None
-    where it is decided or this cannot be estimated."""
+    where it is decided, where this cannot be estimated, and where there are as many."""
     wanted = [
-        f.numbers.get("runs_needed") for f in analysis.findings
+        (f.numbers.get("runs_needed"), f.numbers.get("runs")) for f in analysis.findings
         if f.id == "F1" and f.workload and f.verdict is Verdict.INCONCLUSIVE
     ]  # fmt: skip
-    known = [n for n in wanted if n is not None]
-    return max(known, default=None)
+    return max((n for n, done in wanted if n is not None and n > done), default=None)
 
 
 def _fastest(analysis: Analysis) -> str:

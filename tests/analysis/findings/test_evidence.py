@@ -46,3 +46,13 @@ def test_a_long_reason_ends_before_its_bracket_and_a_short_one_keeps_it():
     why = "10 models of 5 seeds (5 of 5 differ in their weights); 3 more"
     assert shortened(why, 60) == "10 models of 5 seeds (5 of 5 differ in their weights)"
     assert shortened(why, 40) == "10 models of 5 seeds"
+
+
+def test_f1_of_runs_that_do_not_vary_is_not_called_a_matter_of_too_few(study):
+    for cpus in (1, 2):
+        for repetition in range(1, 11):
+            seed = 100 * cpus + repetition
+            study.run(cpus, repetition, variant="default", seed=seed, weights=f"{seed}")
+    assert line(analyze(study.directory), "F1") == (
+        "means lie up to 0 apart; runs of a set do not vary (lenet5)"
+    )

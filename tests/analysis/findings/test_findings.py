@@ -11,6 +11,7 @@ from analysis.cost.times import times
 from analysis.findings.decision import Decision, together
 from analysis.findings.findings import RULES
 from analysis.findings.performance import _Spreads
+from analysis.findings.summary import headline, which_threads
 from analysis.inference.pairwise import comparisons
 from analysis.load.predictions import read_predictions
 from analysis.load.study import StudyData, load_study
@@ -156,6 +157,7 @@ def test_f1_pairs_of_equal_random_numbers_are_compared_with_each_other(study):
                 weights=f"{cpus} {repetition}",
                 accuracies=(0.5, 0.5 + shift + 0.0004 * cpus * repetition / 6),
             )
+    (study.directory / "study.toml").write_text("[analysis]\nmargin = 0.0001\n")
     found = decided(study, "F1")
     assert found.verdict is FAILS, "all six pairs differ in one direction: 2/64"
     assert found.numbers["least_p_holm"] == 0.03125
@@ -179,6 +181,62 @@ def test_f1_constant_sets_show_nothing(study):
     found = decided(study, "F1")
     assert found.verdict is OPEN
     assert "nothing to test" in found.why
+
+
+def test_f1_is_open_where_trainings_failed_for_those_that_did_not_are_no_fair_sample(study):
+    for cpus, failing in ((1, 0), (4, 6)):
+        for repetition in range(1, 11):
+            study.run(
+                cpus, repetition, variant="default", seed=10 * cpus + repetition,
+                weights=f"{cpus} {repetition}",
+                accuracies=(0.5, 0.5 if repetition <= failing else 0.9 + 0.0001 * repetition),
+                truth=(0, 1), predicted=(0, 1),
+            )  # fmt: skip
+    found = decided(study, "F1")
+    assert found.verdict is OPEN
+    assert found.why.startswith("trainings failed at thread counts: 6 of 10 at 4; ")
+    assert found.numbers["n"] == [10, 4]
+    assert found.numbers["largest_difference_of_means"] < 0.001, "of those that did not fail"
+    assert found.numbers["largest_range_within_a_set"] < 0.001
+    assert found.numbers["runs_needed"] is None
+    analysis = analyze(study.directory)
+    assert headline(analysis).endswith("is inconclusive (n = 4 to 10; 6 trainings failed).")
+    assert dict(which_threads(analysis))["same accuracy?"] == (
+        "inconclusive: trainings failed at thread counts: 6 of 10 at 4"
+    )
+
+
+def test_f1_a_significant_difference_smaller_than_the_margin_is_equivalent(study):
+    apart = shifted(CLOSE, 0.006)
+    free(study, {1: CLOSE, 2: apart})
+    found = decided(study, "F1")
+    assert found.verdict is HOLDS
+    assert "equivalent within 0.01" in found.why
+    assert "significant, but smaller than the margin: 1 | 2 (difference -0.0060, p = 0.002)" in found.why
+    assert found.numbers["significant_within_margin"] == ["1 | 2"]
+
+
+def test_f1_a_significant_difference_smaller_than_the_margin_refutes_nothing_beside_an_open_pair(study):
+    free(study, {1: CLOSE, 2: shifted(CLOSE, 0.006), 4: WIDE})
+    apart = {"1 | 4", "2 | 4"}
+    found = decided(study, "F1")
+    assert found.verdict is FAILS
+    assert all(f"{pair} (difference" in found.why for pair in apart)
+    assert "1 | 2 (" not in found.why
+
+
+def test_f1_a_constant_difference_smaller_than_the_margin_refutes_nothing(study):
+    """Equivalence of differences that do not vary is not tested."""
+    for cpus in (1, 2):
+        for repetition, accuracy in enumerate(WIDE, start=1):
+            study.run(
+                cpus, repetition, variant="default", seed=repetition, weights=f"{cpus} {repetition}",
+                accuracies=(0.5, accuracy + 0.001 * cpus),
+            )  # fmt: skip
+    found = decided(study, "F1")
+    assert found.numbers["least_p_holm"] < 0.05
+    assert found.verdict is OPEN
+    assert "significant, but smaller than the margin: 1 | 2" in found.why
 
 
 # ---- F2

@@ -119,3 +119,47 @@ def test_one_run_compares_nothing(study):
     assert "The variant exact has one run of each seed, so that nothing is compared (1 run)." in headline(
         found
     )
+
+
+def free(study, workload, cpus, accuracies):
+    for repetition, accuracy in enumerate(accuracies, start=1):
+        study.run(
+            cpus, repetition, workload=workload, variant="default", seed=100 * cpus + repetition,
+            weights=f"{cpus} {repetition}", accuracies=(0.5, accuracy),
+        )  # fmt: skip
+
+
+SPREAD = tuple(0.51 + 0.02 * i for i in range(10))
+CLOSE = tuple(0.8 + 0.0005 * i for i in range(10))
+
+
+def test_the_headline_names_the_workloads_in_which_free_seeds_differ(study):
+    for name, by in (("far", 0.3), ("open", 0.001)):
+        free(study, name, 1, SPREAD)
+        free(study, name, 2, tuple(value + by for value in SPREAD))
+    found = analyze(study.directory)
+    assert headline(found).endswith(
+        "With free seeds, accuracy differs between thread counts (far); is inconclusive (open)."
+    )
+    assert dict(which_threads(found))["same accuracy?"] == "not for far (F1)"
+    free(study, "near", 1, CLOSE)
+    free(study, "near", 2, CLOSE)
+    assert headline(analyze(study.directory)).endswith(
+        "differs between thread counts (far); is equivalent within 0.01 on all thread counts (near); "
+        "is inconclusive (open)."
+    )
+
+
+def test_no_more_runs_are_advised_than_there_are(study):
+    """The margin would have been found; the difference lies near it."""
+    base = [(i - 14.5) / 8.8 for i in range(30)]
+    for cpus, mean in ((1, 0.9), (2, 0.903), (4, 0.9059)):
+        free(study, "lenet5", cpus, [mean + 0.0105 * x for x in base])
+    found = analyze(study.directory)
+    needed = next(f for f in found.findings if f.id == "F1").numbers["runs_needed"]
+    assert needed is not None
+    assert needed <= 30
+    assert dict(which_threads(found))["same accuracy?"] == (
+        "inconclusive: a difference near the margin takes more than 30 runs"
+    )
+    assert not [step for step, _ in next_steps(found) if step.startswith("sweep")]
