@@ -16,7 +16,7 @@ from guest.records.bounded import read_bounded
 
 STUDY_FILE = "study.toml"
 MARGIN = 0.01
-"""Means nearer than this count as the same. A metric of ours lies between 0 and 1, and one in a hundred test
+"""Means nearer than this count as the same. A metric of ours (`Metric`) is a share, and one in a hundred test
 samples is less than what papers report as progress between methods."""
 ALLOWED = "allowed are primary, the name of a metric, and margin, a number above 0"
 

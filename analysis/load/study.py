@@ -26,6 +26,7 @@ from guest.records.run import (
     RECORDING,
     SELECTED,
     WEIGHTS,
+    Metric,
     RunRecord,
     RunResult,
     WorkloadSpec,
@@ -34,8 +35,6 @@ from guest.records.run import (
 
 HASHED = ("weights", "logits", "predictions")
 READERS = 8  # threads: reading and hashing release the interpreter's lock
-
-
 VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX", "asimd": "NEON", "sse2": "SSE2"}
 
 
@@ -102,13 +101,14 @@ class StudyData:
         return metric, View.SELECTED if self.design.selected and View.SELECTED in views else View.LAST
 
     def margin(self, workload: str, metric: str) -> float | None:
-        """The margin of equivalence of a metric; the default is for metrics between 0 and 1."""
-        declared = self.design.margin
-        if declared is not None and metric == self.primary(workload)[0]:
-            return declared
+        """The margin of equivalence of a metric: the declared one of the primary metric that was declared, or
+        that all workloads share; the default of metrics that vbstudy knows, which are shares."""
+        named = {self.design.primary} if self.design.primary else {self.primary(w)[0] for w in self.metrics}
+        if self.design.margin is not None and named == {metric}:
+            return self.design.margin
         values = self.runs_of(workload)[View.LAST.metric(metric)].to_numpy(float)
         values = values[np.isfinite(values)]
-        return MARGIN if ((values >= 0) & (values <= 1)).all() else None
+        return MARGIN if metric in set(Metric) and ((values >= 0) & (values <= 1)).all() else None
 
     def only(self, workloads: Collection[str]) -> StudyData:
         """The study of these workloads alone; it may have no runs."""

@@ -77,13 +77,14 @@ def run_order(study: StudyData) -> str:
 
 def primary_outcome(study: StudyData) -> str:
     """What findings are decided by, and whether the study declared it."""
-    each = {workload: study.primary(workload) for workload in study.metrics}
-    outcomes = {f"{metric} of the {view} model" for metric, view in each.values()}
-    margins = {study.margin(workload, metric) for workload, (metric, _) in each.items()}
-    known = [f"{margin:g}" for margin in sorted(m for m in margins if m is not None)]
-    margin = f"margin of equivalence {series(known)}" if known else "no margin of equivalence"
+    outcomes = set()
+    for workload in study.metrics:
+        metric, view = study.primary(workload)
+        margin = study.margin(workload, metric)
+        known = "no margin of equivalence" if margin is None else f"margin of equivalence {margin:g}"
+        outcomes.add(f"{metric} of the {view} model, {known}")
     how = declared(study) if study.design.declared else "by default; the study file declares none"
-    return f"The primary outcome was {series(sorted(outcomes))}, {margin} ({how})."
+    return f"The primary outcome was {'; '.join(sorted(outcomes))} ({how})."
 
 
 def declared(study: StudyData) -> str:

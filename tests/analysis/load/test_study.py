@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from analysis.load.runs import Problem
 from analysis.load.study import NothingToAnalyse, View, by_threads, load_study
 from analysis.pipeline import analyze
+from analysis.report.methods import primary_outcome
 from guest.records.codec import NewerSchemaError
 from guest.records.run import HISTORY, PREDICTIONS, RECORD, Metric, decode_record
 
@@ -158,3 +160,38 @@ def test_views_name_the_columns(study):
 
 def test_the_fabricated_record_is_valid(study):
     assert decode_record((study.run(1) / RECORD).read_bytes()).spec.threads.cpus == 1
+
+
+def errors(study, margin=""):
+    """The workload `a` with the accuracy, and `b` with a mean squared error, of the same values."""
+    for workload in ("a", "b"):
+        study.run(1, workload=workload, accuracies=(0.5, 0.002))
+    if margin:
+        (study.directory / "study.toml").write_text(f"[analysis]\n{margin}\n")
+    loaded = load_study(study.directory)
+    runs = loaded.runs.assign(last_mse=loaded.runs.last_accuracy)
+    return dataclasses.replace(loaded, runs=runs, metrics={"a": ("accuracy",), "b": ("mse",)})
+
+
+def test_the_default_margin_is_of_shares_whatever_the_values_of_other_metrics(study):
+    loaded = errors(study)
+    assert loaded.margin("a", "accuracy") == 0.01
+    assert loaded.margin("b", "mse") is None
+    percent = dataclasses.replace(loaded, runs=loaded.runs.assign(last_accuracy=90.0))
+    assert percent.margin("a", "accuracy") is None
+
+
+def test_a_declared_margin_is_of_the_declared_metric_alone(study):
+    loaded = errors(study, "primary = 'accuracy'\nmargin = 1.0")
+    assert loaded.margin("a", "accuracy") == 1.0
+    assert loaded.margin("b", "mse") is None
+    assert primary_outcome(loaded).startswith(
+        "The primary outcome was accuracy of the last model, margin of equivalence 1; mse of the last model, "
+        "no margin of equivalence ("
+    )
+
+
+def test_a_margin_without_a_metric_is_of_the_one_that_all_workloads_share(study):
+    loaded = errors(study, "margin = 0.5")
+    assert [loaded.margin("a", "accuracy"), loaded.margin("b", "mse")] == [0.01, None]
+    assert loaded.only(["b"]).margin("b", "mse") == 0.5
