@@ -125,7 +125,7 @@ def comparison_text(analyses: int) -> str:
 
 def exclusions(study: StudyData) -> str:
     """What was left out."""
-    skipped = sum(problem.skipped for problem in study.problems)
+    skipped = sum(problem.skipped and problem.path.startswith("runs/") for problem in study.problems)
     runs = (
         f"{skipped} run{' that was' if skipped == 1 else 's that were'} damaged or incomplete "
         f"{'was' if skipped == 1 else 'were'} left out"

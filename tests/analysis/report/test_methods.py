@@ -4,9 +4,10 @@ import dataclasses
 import os
 import tomllib
 
+from analysis.load.runs import Problem
 from analysis.load.study import load_study
 from analysis.report.checklist import checklist
-from analysis.report.methods import methods_paragraph, recipe, run_order
+from analysis.report.methods import exclusions, methods_paragraph, recipe, run_order
 
 
 def test_the_methods_give_the_numbers_of_the_study(usual_study):
@@ -116,3 +117,11 @@ def test_the_checklist_answers_with_the_facts_of_the_study(usual):
     assert answers["Seeds"].startswith("One fixed seed was used on every thread count;")
     assert answers["Decisions"].startswith("supported: F2; inconclusive: F1, F3")
     assert answers["Reservations"] == "None."
+
+
+def test_a_damaged_import_is_no_run_that_was_left_out(usual_study):
+    loaded = load_study(usual_study.directory)
+    damaged = Problem(path="imported/x.json", what="not JSON", todo="import again")
+    assert exclusions(dataclasses.replace(loaded, problems=(damaged,))).startswith(
+        "No finished run was left out"
+    )
