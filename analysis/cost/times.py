@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis.cost.blocks import ratio
 from analysis.load.study import StudyData, by_threads
+from analysis.provenance.checks import mixture
 from analysis.results.model import ALPHA, WHERE, Kind, Table, col, count, interval
 from analysis.stats import statistics
 from guest.records.run import CONTENDED_ABOVE, EMULATORS
@@ -18,6 +19,8 @@ from guest.records.run import CONTENDED_ABOVE, EMULATORS
 LOAD_WORTH_SAYING = 0.1  # cores kept busy by others, mean over a set's runs
 # variant with the determinism switches or exact mode, and the one that differs from it in nothing else
 DETERMINISTIC = {"algo": "default", "control": "fixed-seed", "exact": "fixed-seed"}
+PLAIN = ("default", "fixed-seed")  # the variants that leave the implementation as it is
+MACHINE = ("cpu_model", "caches", "framework_version")  # alike in conditions whose times are compared
 COMPARED = ("speed_up", "behind", "overhead")  # with the smallest, the fastest, the one without determinism
 SAID = {
     "speed_up": ("slower", "faster", "no speed-up found"),
@@ -97,7 +100,8 @@ def times(study: StudyData) -> Table:
         "and with determinism and without. Intervals are not corrected. The lead of the fastest is decided "
         "when it beats every other one. Oversubscribed conditions had fewer cores than threads; a load by "
         f"others from {CONTENDED_ABOVE} cores makes them contended; emulated CPUs have times of their own. "
-        "All are shown, and excluded from comparisons.",
+        "All are shown, and excluded from comparisons, as are the thread counts of a variant that differ in "
+        "more than threads.",
     )
 
 
@@ -111,6 +115,9 @@ def _rows(
     sets = by_threads(runs)
     reasons = {threads: excluded(here) for threads, here in sets.items()}
     own = [here for threads, here in sets.items() if not reasons[threads]]
+    if own and (other := mixture(pd.concat(own))):
+        reasons = {threads: reason or other for threads, reason in reasons.items()}
+        own, tests = [], {}  # nothing of it is tested
     first = next(iter(sets.values()))
     best = min(own, key=lambda here: float(here.wall_s.mean()), default=None)
     plain = by_threads(study.runs_of(workload, variant=DETERMINISTIC.get(variant, "")))
@@ -154,7 +161,8 @@ def _compared(
         return row | {f"{name}_blocks": 0}
     found = ratio(above, below, 1 - ALPHA)
     row |= found.estimate.cells(name)
-    if not (excluded(above) or excluded(below)):
+    alike = pd.concat([above, below])[list(MACHINE)].nunique().max() == 1
+    if alike and not (excluded(above) or excluded(below)):
         row[f"{name}_pair"] = pair = tuple(sorted((above.set_id.iloc[0], below.set_id.iloc[0])))
         tests[pair] = found.p
     return row | {f"{name}_blocks": found.blocks}

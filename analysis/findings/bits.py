@@ -48,9 +48,18 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
         return open_(f"needs two thread counts with fixed seeds; there is {len(settings) or 'none'}")
     if runs[WEIGHTS].isna().any() or (runs[WEIGHTS] == "").any():
         return open_("the project's weights were not recorded: nothing is said of bitwise equality")
+    if other := mixture(runs):
+        return open_(f"the runs differ in more than threads: {other}")
     cells = runs.groupby(["threads", "seeds_used"], sort=False)[WEIGHTS].agg(["size", "nunique"])
+    diverged, shared = cells[cells["nunique"] > 1], shared_seeds(runs)
+    if shared and diverged.empty:  # seeds of one thread count tell nothing across them
+        runs = pd.concat(shared)
+        settings, cells = (
+            by_threads(runs.sort_index()),
+            cells[cells.index.isin(set(runs.seeds_used), level=1)],
+        )
     repeated, equal = cells[cells["size"] > 1], cells[(cells["size"] > 1) & (cells["nunique"] == 1)]
-    seeds, shared = runs.seeds_used.nunique(), shared_seeds(runs)
+    seeds = runs.seeds_used.nunique()
     differing = sum(same[WEIGHTS].nunique() > 1 for same in shared)
     metrics = [f"last_{metric}" for metric in study.metrics[workload]]
     numbers: dict[str, Any] = {
@@ -64,7 +73,6 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
         "prediction_vectors": int(runs.last_predictions_sha256.nunique()),
         "metric_values": len(runs[metrics].drop_duplicates()),
     }
-    diverged = cells[cells["nunique"] > 1]
     if len(diverged):
         parts = diverged.groupby(level=0, sort=False).sum()
         names = ", ".join(f"{r.Index} ({r.nunique} models in {r.size} runs)" for r in _named(parts))
@@ -72,12 +80,12 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
         return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)
     if not shared:
         return open_("the runs used different seeds on different thread counts", **numbers)
-    if other := mixture(runs):
-        return open_(f"the runs differ in more than threads: {other}", **numbers)
     if not differing:
         why = f"all {len(runs)} runs on {len(settings)} thread counts gave bitwise the same model"
         if seeds > 1:
             why += f" of each of {seeds} seeds"
+            if partial := sum(same.threads.nunique() < len(settings) for same in shared):
+                why += f", of which {partial} did not run on all of them"
         return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)
     several = f" of {seeds} seeds ({differing} of {len(shared)} differ across them)" if seeds > 1 else ""
     text = (

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.cost.blocks import ratio
-from analysis.cost.times import leads
+from analysis.cost.times import PLAIN, leads
 from analysis.findings.decision import Decision, hochberg, open_
 from analysis.inference.contrasts import contrasts
 from analysis.load.study import StudyData, View, by_threads
@@ -168,12 +168,17 @@ def model_selection(study: StudyData, _tables: dict[str, Table]) -> dict[str, De
     permutation test, corrected alike."""
     found: dict[str, Decision] = {}
     tested: dict[str, _Spreads] = {}
+    last = study.epochs.groupby("run_id").epoch.max()
     for workload in study.metrics:
         runs = study.runs_of(workload, variant="fixed-seed")
         if workload in study.projects:
             found[workload] = open_("of a project only the last model is known")
         elif runs.threads.nunique() < 2:
             found[workload] = open_("needs two thread counts with fixed seeds")
+        elif other := mixture(runs):
+            found[workload] = open_(f"the thread counts differ in more than threads: {other}")
+        elif len(ends := set(last[runs.run_id])) > 1:
+            found[workload] = open_(f"the runs end at different epochs ({min(ends)} to {max(ends)})")
         elif (spreads := _Spreads.of(study, workload, runs)) is None:
             found[workload] = open_("no epoch in common, or a metric that is not finite")
         else:
@@ -191,16 +196,20 @@ class _Spreads:
     """Max-min of the thread counts' means, by seed and averaged over the seeds. Models of a seed that are
     copies choose as one."""
 
-    def __init__(self, values: np.ndarray, chosen: np.ndarray, groups: np.ndarray) -> None:
+    def __init__(
+        self, values: np.ndarray, chosen: np.ndarray, groups: np.ndarray, last: np.ndarray | None = None
+    ) -> None:
         """`values` (U, E) by model and epoch, `chosen` (U,) the selected ones, `groups` (U, 3) of integers:
-        seed, thread setting, and what copies have in common."""
+        seed, thread setting, and what copies have in common; `last` (U,) the last ones, by default those of
+        the last epoch."""
         self.groups = groups
         choosers, mine = np.unique(groups[:, [0, 2]], axis=0, return_inverse=True)
         models, epochs = self.shape = len(choosers), values.shape[1]
         tolerance = 1e-12 * max(1.0, float(np.abs(values).max()))
-        last, selected = self._ranges(values[None, :, -1])[0], self._ranges(chosen[None, :])[0]
-        self.without, self.with_ = float(last.mean()), float(selected.mean())
-        self.narrowing = np.where(np.abs(last - selected) <= tolerance, 0.0, last - selected)
+        ends = values[:, -1] if last is None else last
+        without, selected = self._ranges(ends[None, :])[0], self._ranges(chosen[None, :])[0]
+        self.without, self.with_ = float(without.mean()), float(selected.mean())
+        self.narrowing = np.where(np.abs(without - selected) <= tolerance, 0.0, without - selected)
         self.exact = epochs**models <= ENUMERATED
         if self.exact:
             drawn = np.array(list(product(range(epochs), repeat=models)))
@@ -226,12 +235,13 @@ class _Spreads:
         wide = mine.pivot(index="run_id", columns="epoch", values=View.LAST.epoch_metric(metric))
         values = wide.loc[models.run_id].dropna(axis=1).to_numpy(float)
         chosen = models[View.SELECTED.metric(metric)].to_numpy(float)
-        if not values.shape[1] or not np.isfinite(values).all() or not np.isfinite(chosen).all():
+        last = models[View.LAST.metric(metric)].to_numpy(float)
+        if not values.shape[1] or not all(np.isfinite(each).all() for each in (values, chosen, last)):
             return None
         hashes = models[View.LAST.sha256("weights")]
         alike = hashes.where(hashes.notna() & (hashes != ""), models.run_id)
         groups = [pd.factorize(each)[0] for each in (models.seeds_used, models.threads, alike)]
-        return cls(values, chosen, np.stack(groups, axis=1))
+        return cls(values, chosen, np.stack(groups, axis=1), last)
 
     def _ranges(self, values: np.ndarray) -> np.ndarray:
         """(D, seeds) of values (D, U)."""
@@ -303,7 +313,7 @@ def more_threads(study: StudyData, tables: dict[str, Table]) -> dict[str, Decisi
     Supported when one is faster; not supported when the largest of at least three is faster than all others.
     Variants of a workload that disagree decide nothing."""
     found = leads(tables["time"].frame.to_dict("records"))
-    rows = [row for row in found if row["variant"] in ("default", "fixed-seed")]
+    rows = [row for row in found if row["variant"] in PLAIN]
     tests = []
     for i, row in enumerate(rows):
         runs = study.runs_of(row["workload"], variant=row["variant"])
@@ -344,7 +354,11 @@ def _against_largest(row: dict[Any, Any]) -> Decision:
     listed = ", ".join(f"{name}: {number(Kind.SECONDS, means[name])} s" for name in eligible)
     text = f"fastest at {min(means, key=lambda name: means[name])} ({listed})"
     if any(p[name] is None for name in others):
-        return open_(f"{text}, but two runs at each thread count are needed", **numbers)
+        few = min(row["counts"]) < 2
+        lacking = (
+            "two runs at each thread count are needed" if few else "times that do not vary are not tested"
+        )
+        return open_(f"{text}, but {lacking}", **numbers)
     decided = {name: p[name] for name in others if p[name] < ALPHA}
     faster = {
         name: f"{name} (p {p_value(q)})"

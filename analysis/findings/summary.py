@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.cost.times import leads
+from analysis.cost.times import PLAIN, leads
 from analysis.findings.evidence import as_tested, names_of, shortened, size_range, tally
-from analysis.load.study import by_seeds
-from analysis.provenance.checks import missing_runs
+from analysis.load.study import by_seeds, shared_seeds
+from analysis.provenance.checks import missing_runs, mixture
 from analysis.results.cells import missing, number, spread
 from analysis.results.model import ACROSS, Analysis, Kind, Verdict
 from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS, NOT_RECORDED
@@ -25,6 +25,7 @@ REASONS = {
     "contended": "other programs used the cores",
     "emulated": "emulated CPUs have times of their own",
 }
+MORE = "the runs differ in more than threads: inconclusive"
 FEASIBLE = 200  # runs of each condition; more are no next step
 
 
@@ -44,7 +45,12 @@ def compared(analysis: Analysis, workload: str) -> tuple[str, dict[str, dict[Any
     rows = rows[rows.variant == variant]
     view = analysis.study.primary(workload)[1].value
     rows = rows[rows["view"] == view] if view in set(rows["view"]) else rows.drop_duplicates("scope")
-    return variant, {row["scope"]: row for row in rows.to_dict("records")}
+    found = {row["scope"]: row for row in rows.to_dict("records")}
+    runs = analysis.study.runs_of(workload, variant=variant)
+    for scope, row in found.items():
+        if mixture(runs if scope == ACROSS else runs[runs.threads == scope]):
+            row |= {level: MORE for level in LEVELS if row[level] == DIFFER}
+    return variant, found
 
 
 def by_workload(analysis: Analysis) -> dict[str, dict[str, dict[Any, Any]]]:
@@ -60,22 +66,34 @@ def differs(analysis: Analysis, workload: str) -> bool:
 
 
 def _equal_seeds(analysis: Analysis) -> str:
-    outcomes: dict[tuple[str, ...], list[str]] = {}
+    outcomes: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for workload, rows in by_workload(analysis).items():
-        outcomes.setdefault(_levels(rows), []).append(workload)
+        outcomes.setdefault((_levels(rows), compared(analysis, workload)[0]), []).append(workload)
     if not outcomes:
         return "No run has a fixed seed, so whether a seed gives one model is not asked."
-    variants = {compared(analysis, workload)[0] for workload in analysis.study.metrics}
-    runs = analysis.study.runs[analysis.study.runs.variant.isin(variants)]
-    seeds, settings = runs.groupby("workload").seeds_used.nunique().max(), runs.threads.nunique()
+    each = {w: _runs(analysis, w) for workloads in outcomes.values() for w in workloads}
+    seeds = max(runs.seeds_used.nunique() for runs in each.values())
+    settings = pd.concat(each.values()).threads.nunique()
     head = "One seed" if seeds == 1 else f"{seeds} seeds"
     head += f", {counted(settings, 'thread count')}: "
     alone = len(analysis.study.metrics) == 1
-    parts = [
-        _outcome(analysis, levels, workloads) + ("" if alone else f" ({names_of(workloads)})")
-        for levels, workloads in outcomes.items()
-    ]
+    parts = []
+    for (levels, variant), workloads in outcomes.items():
+        of = ([] if alone else [names_of(workloads)]) + _named_variant([variant])
+        parts.append(_outcome(analysis, levels, workloads) + (f" ({', '.join(of)})" if of else ""))
     return head + "; ".join(parts) + "."
+
+
+def _named_variant(variants: list[str]) -> list[str]:
+    """The variants other than `fixed-seed`, which is meant where none is named."""
+    other = sorted(set(variants) - {Variant.FIXED_SEED.value, ""})
+    return [f"variant {series(other)}"] if other else []
+
+
+def _runs(analysis: Analysis, workload: str) -> pd.DataFrame:
+    """The runs whose models are compared: those of seeds on several thread counts, where there are some."""
+    runs = analysis.study.runs_of(workload, variant=compared(analysis, workload)[0])
+    return pd.concat(shared_seeds(runs) or [runs])
 
 
 def exact(analysis: Analysis) -> str:
@@ -123,33 +141,34 @@ def _levels(rows: Mapping[str, dict[Any, Any]]) -> tuple[str, ...]:
 def _outcome(analysis: Analysis, levels: tuple[str, ...], workloads: list[str]) -> str:
     """Of workloads with the same verdicts."""
     weights, predictions, metric, within = levels
-    across = [compared(analysis, workload)[1][ACROSS] for workload in workloads]
-    one_seed = all(row["seeds"] == 1 for row in across)
+    across = [_runs(analysis, workload) for workload in workloads]
+    one_seed = all(runs.seeds_used.nunique() == 1 for runs in across)
     if within == DIFFER:
         return "different models even where seed and thread count are equal"
     if weights == IDENTICAL:
         one = "one and the same model" if one_seed else "each seed gives one and the same model"
-        return f"{one}, bit for bit in all {sum(row['n'] for row in across)} runs"
+        return f"{one}, bit for bit in all {sum(map(len, across))} runs"
     if weights != DIFFER:
         return f"whether models are the same is inconclusive ({weights.removesuffix(': inconclusive')})"
     models = "different models" if one_seed else "equal seeds give different models"
     if one_seed and len(across) == 1:
-        models = f"{across[0]['weights_distinct']} {models}"
+        view = analysis.study.primary(workloads[0])[1]
+        models = f"{across[0][view.sha256('weights')].nunique()} {models}"
     models += {IDENTICAL: " that predict the same", DIFFER: " that predict differently"}.get(predictions, "")
     name = _metric(analysis)
     if metric == IDENTICAL:
         return f"{models}, hidden behind equal {name}"
     gap = max(_largest_gap(analysis, workload) for workload in workloads)
+    if gap == 0:
+        return f"{models}; {name} is equal, another metric differs"
     return f"{models}; {name} differs by up to {spread(gap)} at one seed"
 
 
 def _largest_gap(analysis: Analysis, workload: str) -> float:
     """Between runs of one seed, in the primary metric."""
-    runs = analysis.study.runs_of(workload, variant=compared(analysis, workload)[0])
     metric, view = analysis.study.primary(workload)
-    return max(
-        float(each[view.metric(metric)].max() - each[view.metric(metric)].min()) for each in by_seeds(runs)
-    )
+    each = [part[view.metric(metric)] for part in by_seeds(_runs(analysis, workload))]
+    return max(float(values.max() - values.min()) for values in each)
 
 
 def _free_seeds(analysis: Analysis) -> str:
@@ -200,7 +219,9 @@ def _same_model(analysis: Analysis) -> str:
         return "not asked: no run has a fixed seed"
     if not other:
         weights = {weights for weights, *_ in levels.values()}
-        return "yes, bit for bit" if weights == {IDENTICAL} else "; ".join(sorted(weights - {IDENTICAL}))
+        of = _named_variant([compared(analysis, workload)[0] for workload in levels])
+        yes = "yes, bit for bit" + "".join(f" ({variant})" for variant in of)
+        return yes if weights == {IDENTICAL} else "; ".join(sorted(weights - {IDENTICAL}))
     some = "no" if len(other) == len(levels) else f"not for {names_of(other)}"
     inside = {levels[w][-1] for w in other}
     if DIFFER in inside:
@@ -276,10 +297,11 @@ def runs_needed(analysis: Analysis) -> int | None:
 
 
 def _fastest(analysis: Analysis) -> str:
-    """By workload, of the variant that tells most."""
+    """By workload, of the variant that tells most, among those that F5 is decided by; others are named."""
     rows: list[dict[str, Any]] = []
     for workload in analysis.study.metrics:
         mine = leads(analysis.tables["time"].rows_of(workload).to_dict("records"))
+        mine = [row for row in mine if row["variant"] in PLAIN] or mine
         rows += sorted(mine, key=lambda row: (missing(row["fastest"]), row["decided"] is not True))[:1]
     timed = [row for row in rows if not missing(row["fastest"])]
     if not timed:
@@ -289,6 +311,8 @@ def _fastest(analysis: Analysis) -> str:
         text = f"{timed[0]['fastest']} ({number(Kind.SECONDS, timed[0]['wall_s'])} s, n = {timed[0]['n']})"
     else:
         text = tally(Counter(row["fastest"] for row in timed))
+    if other := {row["variant"] for row in timed} - set(PLAIN):
+        text += f" with {series(sorted(other))}"
     lead = f"decided in {len(decided)}" if decided else "not decided"
     if len(decided) == len(timed):
         lead = "decided"
@@ -322,9 +346,13 @@ def _so(analysis: Analysis) -> str:
     if other:
         return "keep one count in all runs; state it with the CPU model"
     if any(weights != IDENTICAL for weights, *_ in levels):
+        if any(MORE in each for each in levels):
+            return "not known: run all of a comparison on one machine, with one version"
         if any(weights == NOT_RECORDED for weights, *_ in levels):
             return "not known: weights are not recorded"
         return "not known: " + (missing_runs(analysis.study) or "add thread counts or repetitions")
+    if of := _named_variant([compared(analysis, w)[0] for w in by_workload(analysis)]):
+        return f"in the {of[0]} choose by time; state both with the CPU model"
     return "choose by time; state the count with the CPU model"
 
 

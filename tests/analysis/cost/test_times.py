@@ -224,3 +224,22 @@ def test_the_interval_of_the_ratio_covers_as_often_as_it_says():
     found = [ratio(2 * rng.lognormal(0, 0.1, 6), rng.lognormal(0, 0.1, 9)) for _ in range(600)]
     assert 0.93 < np.mean([each.low <= 2 <= each.high for each in found]) < 0.975
     assert ratio(np.array([0.0, 1.0]), np.array([1.0])).value is None
+
+
+def test_times_of_thread_counts_on_different_machines_are_shown_and_not_compared(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2, 3):
+            on = "Fast CPU" if cpus == 1 else "Slow CPU"
+            study.run(cpus, repetition, wall_s=8.0 * cpus + 0.1 * repetition, cpu_model=on)
+            study.run(
+                cpus, repetition, variant="control", wall_s=9.0 + 0.1 * repetition, cpu_model="Slow CPU"
+            )
+    table = times(load_study(study.directory))
+    rows = table.frame.set_index(["variant", "threads"])
+    assert set(rows.verdict["fixed-seed"]) == {"not compared: 2 CPU models (Fast CPU, Slow CPU)"}
+    assert rows.speed_up["fixed-seed", "2"] < 0.6
+    assert rows.overhead_p_holm["control"].isna()["1"], "of two CPU models"
+    assert not rows.overhead_p_holm["control"].isna()["2"]
+    fixed, control = leads(table.frame.to_dict("records"))
+    assert (fixed["fastest"], fixed["left_out"]) == (None, "1, 2: 2 CPU models (Fast CPU, Slow CPU)")
+    assert control["fastest"] is not None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from scipy.stats import binom
 from analysis.cost.times import times
 from analysis.findings.decision import Decision, together
 from analysis.findings.findings import RULES
-from analysis.findings.performance import _Spreads
+from analysis.findings.performance import _Spreads, model_selection
 from analysis.findings.summary import headline, which_threads
 from analysis.inference.pairwise import comparisons
 from analysis.load.predictions import read_predictions
@@ -350,6 +351,57 @@ def test_f2_each_seed_once_cannot_tell(study):
     assert "one run a thread count and seed cannot show that repetitions are identical" in found.why
 
 
+def test_f2_counts_the_seeds_that_ran_on_several_thread_counts(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            study.run(cpus, repetition, weights="a")
+    for repetition in (3, 4):
+        study.run(1, repetition, seed=2, weights="b")
+    found = decided(study, "F2")
+    assert found.why == "all 4 runs on 2 thread counts gave bitwise the same model"
+    assert (found.numbers["seeds"], found.numbers["runs"], found.numbers["models"]) == (1, 4, 1)
+    said = headline(analyze(study.directory))
+    assert said == "One seed, 2 thread counts: one and the same model, bit for bit in all 4 runs."
+    for cpus in (1, 4):
+        study.run(cpus, 5, seed=3, weights="c")
+    why = (
+        "all 6 runs on 3 thread counts gave bitwise the same model of each of 2 seeds, of which 2 did not run"
+    )
+    assert decided(study, "F2").why.startswith(why)
+
+
+@pytest.mark.parametrize("name", ["F2", "F4", "F5"])
+def test_findings_are_open_where_thread_counts_differ_in_more_than_threads(study, name):
+    for cpus in (1, 2, 4):
+        for seed in range(1, 8):
+            study.run(
+                cpus, seed, seed=seed, weights=f"{cpus} {seed}", wall_s=8.0 + 4 * (cpus > 1) + 0.01 * seed,
+                accuracies=(0.5, 0.5 + 0.1 * cpus), selected_accuracies=(0.5, 0.5),
+                cpu_model="Fast CPU" if cpus == 1 else "Slow CPU",
+            )  # fmt: skip
+    found = decided(study, name)
+    assert found.verdict is OPEN
+    assert "2 CPU models (Fast CPU, Slow CPU)" in found.why
+
+
+def test_f2_does_not_blame_threads_where_repetitions_have_two_versions(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            study.run(cpus, repetition, weights=f"{repetition}", capability=f"AVX{repetition}")
+    assert (
+        decided(study, "F2").why
+        == "the runs differ in more than threads: 2 instruction sets (ATen AVX1, ATen AVX2)"
+    )
+    analysis = analyze(study.directory, allow_mixed=True)
+    assert headline(analysis) == (
+        "One seed, 2 thread counts: whether models are the same is inconclusive "
+        "(the runs differ in more than threads)."
+    )
+    answers = dict(which_threads(analysis))
+    assert answers["same model?"] == "the runs differ in more than threads: inconclusive"
+    assert answers["so"] == "not known: run all of a comparison on one machine, with one version"
+
+
 # ---- F3
 
 
@@ -502,6 +554,22 @@ def test_f4_random_epochs_seem_chosen_in_five_per_cent_of_pure_noise(models, epo
     assert wrong <= binom.ppf(0.999, 300, 0.05)
 
 
+def test_f4_is_open_where_runs_end_at_different_epochs_or_have_no_last_value(study):
+    selecting(study, APART, (0.80, 0.81, 0.80), seeds=7)
+    loaded = mark_failures(*read_predictions(load_study(study.directory)))
+    assert model_selection(loaded, {})["lenet5"].verdict is HOLDS
+    one = (loaded.epochs.run_id == loaded.runs.run_id[0]) & (loaded.epochs.epoch == 8)
+    short = dataclasses.replace(loaded, epochs=loaded.epochs[~one])
+    assert model_selection(short, {})["lenet5"].why == "the runs end at different epochs (7 to 8)"
+    lost = dataclasses.replace(
+        loaded, epochs=loaded.epochs.assign(test_accuracy=loaded.epochs.test_accuracy.mask(one))
+    )
+    assert model_selection(lost, {})["lenet5"].numbers["without"] == pytest.approx(0.5), "that of the runs"
+    runs = loaded.runs.assign(last_accuracy=loaded.runs.last_accuracy.mask(loaded.runs.index == 0))
+    lost = dataclasses.replace(lost, runs=runs)
+    assert model_selection(lost, {})["lenet5"].why == "no epoch in common, or a metric that is not finite"
+
+
 # ---- F5
 
 
@@ -565,3 +633,13 @@ def test_over_all_workloads_one_that_holds_beside_open_ones_is_open(study):
     assert found.verdict is OPEN
     assert found.why.startswith("supported for 1 of 3 workloads (supported: lenet5; inconclusive: a, b)")
     assert found.numbers == {"supported": 1, "not supported": 0, "inconclusive": 2}
+
+
+def test_f5_does_not_ask_for_runs_where_times_do_not_vary(study):
+    for cpus in (1, 2, 4):
+        for repetition in range(1, 6):
+            study.run(cpus, repetition, variant="default", wall_s=12.0 / cpus, block=repetition)
+    assert decided(study, "F5").why.endswith("but times that do not vary are not tested")
+    study.run(1, workload="once", variant="default")
+    study.run(2, workload="once", variant="default")
+    assert decided(study, "F5", "once").why.endswith("but two runs at each thread count are needed")

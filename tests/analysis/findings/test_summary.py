@@ -6,6 +6,7 @@ from analysis.findings.summary import headline, next_steps, which_threads
 from analysis.load.design import Plan
 from analysis.pipeline import analyze
 from analysis.report.page import page
+from analysis.results.model import ACROSS
 
 
 def exact(study, *, models=("Xeon",), asked=False, weights="w", cpus=(1, 2), repetitions=(1, 2)):
@@ -163,3 +164,49 @@ def test_no_more_runs_are_advised_than_there_are(study):
         "inconclusive: a difference near the margin takes more than 30 runs"
     )
     assert not [step for step, _ in next_steps(found) if step.startswith("sweep")]
+
+
+def test_another_variant_than_fixed_seed_is_named_where_its_models_are_compared(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            study.run(cpus, repetition, variant="control")
+            study.run(
+                cpus,
+                repetition,
+                variant="default",
+                seed=10 * cpus + repetition,
+                weights=f"{cpus}{repetition}",
+            )
+    found = analyze(study.directory)
+    assert headline(found).startswith(
+        "One seed, 2 thread counts: one and the same model, bit for bit in all 4 runs (variant control). "
+    )
+    answers = dict(which_threads(found))
+    assert answers["same model?"] == "yes, bit for bit (variant control)"
+    assert answers["so"] == "in the variant control choose by time; state both with the CPU model"
+
+
+def test_the_fastest_is_of_the_variants_that_f5_is_decided_by_or_its_variant_is_named(study):
+    for cpus, seconds in ((1, 40.0), (2, 30.0), (4, 20.0)):
+        for repetition in (1, 2, 3):
+            study.run(cpus, repetition, variant="exact", wall_s=seconds + 0.1 * repetition)
+    assert dict(which_threads(analyze(study.directory)))["fastest?"] == (
+        "4 (20.2 s, n = 3) with exact; its lead is decided"
+    )
+    for cpus in (1, 2, 4):
+        for repetition, noise in enumerate((0.3, 0.7, 0.5), start=1):
+            seconds = 10.0 + noise * (cpus + repetition) + 0.01 * (cpus == 4)
+            study.run(cpus, repetition, weights=f"{cpus}", wall_s=seconds)
+    found = analyze(study.directory)
+    assert dict(which_threads(found))["fastest?"].startswith("1 (")
+    assert dict(which_threads(found))["fastest?"].endswith("its lead is not decided")
+
+
+def test_equal_accuracy_is_not_said_to_differ_where_another_metric_does(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            study.run(cpus, repetition, weights=f"{cpus}", predicted=(0, 1, 2, cpus - 1))
+    found = analyze(study.directory)
+    rows = found.tables["verdicts"].frame
+    rows["metric"] = rows["metric"].where(rows.scope != ACROSS, "differ")  # of a second metric
+    assert headline(found).endswith("that predict differently; accuracy is equal, another metric differs.")
