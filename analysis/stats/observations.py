@@ -56,8 +56,9 @@ class Observations:
 
 
 def distinct(runs: pd.DataFrame, view: View) -> pd.DataFrame:
-    """The runs without copies: of those with equal weights the first; where weights were not recorded, of
-    those with equal fixed seeds and equal values of everything else that was."""
+    """The runs without copies: of those with equal weights the first. Where weights were not recorded, equal
+    runs may be of different models: all are kept, unless all of one condition and fixed seed are equal in
+    everything that was recorded."""
     return runs[~_copies(runs, view)]
 
 
@@ -82,9 +83,13 @@ def _copies(runs: pd.DataFrame, view: View) -> np.ndarray:
     known = (hashes.notna() & (hashes != "")).to_numpy(dtype=bool)
     copies = known & hashes.duplicated().to_numpy()
     if not known.all():
+        fixed = ~known & runs["seeds_fixed"].to_numpy(dtype=bool)
+        seeds = ["set_id", "seeds_used"]
         others = [name for name in runs.columns if name.startswith(f"{view}_") and "weights" not in name]
-        alike = runs[["seeds_used", *others]].duplicated().to_numpy()
-        copies |= ~known & runs["seeds_fixed"].to_numpy(dtype=bool) & alike
+        unknown = runs.loc[fixed, [*seeds, *others]]
+        repeated = unknown.duplicated()
+        models = (~repeated).groupby([unknown[name] for name in seeds]).transform("sum")
+        copies[fixed] = repeated & (models == 1)
     return np.asarray(copies)
 
 

@@ -43,15 +43,27 @@ def test_equal_metrics_of_other_weights_are_no_copies(study):
     assert (len(found.values), found.copies) == (3, False)
 
 
-def test_without_weights_runs_of_one_seed_and_equal_values_are_copies_and_runs_of_free_seeds_are_not(study):
-    for repetition in (1, 2, 3):
-        study.run(1, repetition, accuracies=(0.5, 0.7 if repetition < 3 else 0.8), weights=f"{repetition}")
-        study.run(2, repetition, variant="default", seed=repetition, weights=f"{repetition}")
+def without_weights(study):
     loaded = load_study(study.directory).runs
     unknown = [name for name in loaded.columns if "weights" in name or "logits" in name]
-    runs = by_threads(loaded.assign(**dict.fromkeys(unknown)))
-    assert len(distinct(runs["1"], View.LAST)) == 2
+    return by_threads(loaded.assign(**dict.fromkeys(unknown)))
+
+
+def test_without_weights_runs_of_one_seed_that_are_all_equal_are_copies_and_runs_of_free_seeds_are_not(study):
+    for repetition in (1, 2, 3):
+        study.run(1, repetition, weights=f"{repetition}")
+        study.run(2, repetition, variant="default", seed=repetition, weights=f"{repetition}")
+    runs = without_weights(study)
+    assert len(distinct(runs["1"], View.LAST)) == 1
     assert len(distinct(runs["2"], View.LAST)) == 3
+
+
+def test_without_weights_equal_values_of_runs_that_differ_all_count_in_the_mean(study):
+    for repetition, accuracy in enumerate((0.8, 0.8, 0.8, 0.9), 1):
+        study.run(1, repetition, accuracies=(0.5, accuracy), weights=f"{repetition}")
+        study.run(1, repetition + 4, seed=2, weights=f"of 2 {repetition}")
+    found = observed(without_weights(study)["1"], View.LAST, "accuracy")
+    assert list(found.values) == [0.8, 0.8, 0.8, 0.9, 0.75]  # those of seed 2 are all equal
 
 
 def test_the_values_by_thread_count_are_observations(study):
