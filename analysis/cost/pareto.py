@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from analysis.cost.times import excluded
 from analysis.load.study import StudyData, View, by_threads
 from analysis.stats import statistics
+from analysis.stats.observations import observed
 from analysis.stats.statistics import Estimate
 
 
@@ -31,17 +32,19 @@ def compared_variant(study: StudyData, workload: str) -> str:
 
 def pareto(study: StudyData, workload: str, view: View) -> tuple[Point, ...]:
     """All thread settings of `compared_variant`; on the front are those that no other beats in both
-    means, among the settings with comparable times."""
+    means, among the settings with comparable times. Scores are of the distinct runs that did not fail. A
+    metric of a project's own has no front: whether a larger value is better is not known."""
     sets = by_threads(study.runs_of(workload, variant=compared_variant(study, workload)))
-    column = view.metric(study.metrics[workload][0])
-    seconds, within = statistics.NOT_NEGATIVE, statistics.bounds_of(study.metrics[workload][0])
+    metric = study.metrics[workload][0]
+    seconds, within = statistics.NOT_NEGATIVE, statistics.bounds_of(metric)
     times = {name: statistics.mean(s.wall_s.to_numpy(), within=seconds) for name, s in sets.items()}
-    scores = {name: statistics.mean(s[column].to_numpy(), within=within) for name, s in sets.items()}
+    scores = {name: observed(s, view, metric).mean(within=within) for name, s in sets.items()}
     reasons = {name: excluded(s) for name, s in sets.items()}
     fit = {
         name: (time, score)
         for name in sets
-        if not reasons[name]
+        if within is not None
+        and not reasons[name]
         and (time := times[name].value) is not None
         and (score := scores[name].value) is not None
     }

@@ -28,6 +28,7 @@ from analysis.quality import subgroups
 from analysis.results.cells import number, spread
 from analysis.results.model import Analysis, Kind
 from analysis.stats.metrics import churn_matrix
+from analysis.stats.statistics import bounds_of
 
 SHOWN_RUNS = 400  # runs of a variant in a heat map, about; more would be finer than the figure's pixels
 BORDER = "#de8f05"  # seen on the lightest blue and on the darkest
@@ -226,6 +227,7 @@ def front(analysis: Analysis, workload: str) -> Drawing:
     axes.margins(0.12)
     axes.ticklabel_format(axis="both", useOffset=False)
     place_legend(figure, handles, "threads")
+    known = bounds_of(metric) is not None
     drawn = {
         "Bars: 95 % intervals of the means; means that lie within each other's may differ by chance.": any(
             each.low is not None for point in points for each in (point.wall_s, point.score)
@@ -238,11 +240,13 @@ def front(analysis: Analysis, workload: str) -> Drawing:
         title=f"{workload}: time against test {metric}, {compared_variant(study, workload)}",
         see="which thread counts the dashed line joins: choose among these."
         if len(kept) > 1
-        else "whether one thread count lies up and left of all others.",
+        else f"whether one thread count lies {'up and ' if known else ''}left of all others.",
         caption=" ".join(
             [
                 n_text(study, workload),
-                "Up and left is better.",
+                "Up and left is better."
+                if known
+                else f"Left is faster; whether a larger {metric} is better is not known.",
                 *(text for text, there in drawn.items() if there),
                 _models(view),
             ]

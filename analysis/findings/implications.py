@@ -90,7 +90,7 @@ def _fastest(row: dict[Any, Any]) -> str:
 def _front(study: StudyData, workload: str) -> str:
     """The thread counts not beaten in both mean time and mean test performance, by the means alone."""
     variant, metric = compared_variant(study, workload), study.metrics[workload][0]
-    compared = [p for p in pareto(study, workload, View.LAST) if not p.excluded]
+    compared = [p for p in pareto(study, workload, View.LAST) if not p.excluded and p.score.value is not None]
     if len(compared) < 2:
         return f"{workload}: {NOT_MEASURED} on two thread counts with comparable times"
     kept = [
@@ -99,6 +99,8 @@ def _front(study: StudyData, workload: str) -> str:
         for p in compared
         if p.on_front
     ]
+    if not kept:
+        return f"{workload}: no front, as it is not known whether a larger {metric} is better"
     return f"{workload}, {variant}: threads {', '.join(kept)}; by means alone, differences may be chance"
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from analysis.cost.pareto import compared_variant, pareto
 from analysis.load.study import View, load_study
+from tests.analysis.provenance.test_overrides import as_project
 
 
 def points(study):
@@ -46,3 +47,18 @@ def test_free_seeds_are_compared_where_there_are_any(study):
     study.run(1)
     study.run(1, variant="default")
     assert compared_variant(load_study(study.directory), "lenet5") == "default"
+
+
+def test_a_score_is_of_the_distinct_models_as_in_the_table_of_performance(study):
+    for repetition in range(1, 5):
+        rare = repetition == 4
+        study.run(1, repetition, weights="b" if rare else "a", accuracies=(0.5, 0.6 if rare else 0.9))
+    assert points(study)["1"].score.value == pytest.approx(0.75)
+
+
+def test_a_metric_whose_direction_is_not_known_has_no_front(study):
+    for cpus in (1, 2):
+        as_project(study.run(cpus, wall_s=10.0 / cpus, accuracies=(0.1, cpus / 10)), metric="mse")
+    found = pareto(load_study(study.directory), "lenet5", View.LAST)
+    assert [p.score.value for p in found] == [0.1, 0.2]
+    assert not any(p.on_front for p in found)

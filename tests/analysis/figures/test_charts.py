@@ -22,6 +22,7 @@ from analysis.load.study import View, load_study
 from analysis.pipeline import analyze
 from guest.records.codec import seal
 from guest.records.run import RECORD, decode_record
+from tests.analysis.provenance.test_overrides import as_project
 
 
 def test_the_heat_map_shows_the_churn_of_the_table(usual):
@@ -44,6 +45,17 @@ def test_the_front_joins_its_points_by_time(study):
         study.run(cpus, wall_s=wall_s, accuracies=(0.1, accuracy))
     axes = front(analyze(study.directory), "lenet5").figure.axes[0]
     assert axes.lines[0].get_xydata().tolist() == [[5.0, 0.8], [10.0, 0.9]]
+
+
+def test_what_is_better_of_a_metric_is_said_only_where_it_is_known(study):
+    for cpus in (1, 2):
+        study.run(cpus, wall_s=10.0 / cpus)
+        as_project(study.run(cpus, workload="mine", wall_s=10.0 / cpus), metric="mse")
+    made = analyze(study.directory)
+    ours, own = (front(made, workload) for workload in ("lenet5", "mine"))
+    assert "Up and left is better." in ours.caption
+    assert "whether a larger mse is better is not known" in own.caption
+    assert "up and" not in own.see
 
 
 def stamp(folder, started, finished):

@@ -4,6 +4,7 @@ from analysis.findings.implications import hardware_sentence
 from analysis.load.study import load_study
 from analysis.pipeline import analyze
 from guest.records.run import Framework
+from tests.analysis.provenance.test_overrides import as_project
 
 
 def drawn(analysis):
@@ -41,6 +42,13 @@ def test_a_study_that_measured_little_says_so(study):
     evidence = drawn(analyze(study.directory))
     assert evidence["I1"] == ("lenet5: this study does not measure it",)
     assert evidence["I3"] == ("lenet5, algo: inconclusive: one thread count only",)
+
+
+def test_no_thread_count_is_advised_by_a_metric_whose_direction_is_not_known(study):
+    for cpus in (1, 2):
+        as_project(study.run(cpus, accuracies=(0.1, cpus / 10), wall_s=10.0 / cpus), metric="mse")
+    evidence = drawn(analyze(study.directory))["I4"]
+    assert evidence == ("lenet5: no front, as it is not known whether a larger mse is better",)
 
 
 def test_emulated_guests_are_called_so(study):

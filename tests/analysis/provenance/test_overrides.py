@@ -43,6 +43,8 @@ def as_project(
     notes=(),
     tree="t",
     values=None,
+    truth=None,
+    metric="accuracy",
     recording="",
 ) -> None:
     """Makes a fabricated run one of somebody's own project: without steps, a selected model and losses, and
@@ -53,7 +55,7 @@ def as_project(
         commit="",
         command=("python", "train.py"),
         requirements="",
-        metrics=(MetricSource(name="accuracy", pattern="acc (.*)"),),
+        metrics=(MetricSource(name=metric, pattern="acc (.*)"),),
         predictions="p.npy" if predictions else "",
         weights="w.pt" if weights else "",
         timeout_s=None,
@@ -69,13 +71,14 @@ def as_project(
             name: "nan" for name in row if "loss" in name or name.startswith(("validation", "selected_test"))
         }
         row |= {name: "" for name in row if name.endswith("sha256")} | {"step": "0", "selected_epoch": "0"}
+    rows = [{name.replace("accuracy", metric): value for name, value in row.items()} for row in rows]
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0])
     writer.writeheader()
     writer.writerows(rows)
     (folder / HISTORY).write_text(text.getvalue())
     if values is not None:
-        np.savez(folder / PREDICTIONS, last=values)
+        np.savez(folder / PREDICTIONS, last=values, **({} if truth is None else {"y_true": truth}))
     if recording:
         (folder / RECORDING).write_text(recording)
     kept = [
@@ -106,6 +109,7 @@ def as_project(
         record.result,
         step_hashes={},
         selected_epoch=0,
+        last={metric: record.result.last["accuracy"]},
         selected={},
         hashes=hashes,
         artifacts=artifacts,
