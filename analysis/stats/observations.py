@@ -17,10 +17,12 @@ from analysis.load.study import StudyData, View, by_threads
 from analysis.stats import statistics
 from analysis.stats.statistics import Estimate
 from guest.records.printable import counted
+from guest.records.run import Metric
 
 FAILED_NOTE = (
-    "A training failed where its metric or its last training loss is not finite, or its accuracy does not "
-    "exceed that of always answering the most common class."
+    "A training failed where its metric or its last training loss is not finite, where it puts every test "
+    "sample in one class, or, if accuracy is the primary metric, where the accuracy of its predictions does "
+    "not exceed that of always answering the most common class."
 )
 
 
@@ -157,12 +159,14 @@ def mark_failures(study: StudyData, predictions: Predictions) -> StudyData:
                 continue
             failed[mine.index] |= ~np.isfinite(mine[view.metric(study.metrics[name][0])].to_numpy(float))
             if name in predictions.truth:
-                truth, column = predictions.truth[name], view.metric("accuracy")
-                if "accuracy" in study.metrics[name]:
-                    accuracies = mine[column].to_numpy(float)
-                else:
-                    accuracies = (predictions.stack(view, mine.run_id) == truth).mean(axis=1)
-                failed[mine.index] |= accuracies <= np.unique(truth, return_counts=True)[1].max() / len(truth)
+                truth, labels = predictions.truth[name], predictions.stack(view, mine.run_id)
+                failed[mine.index] |= (labels == labels[:, :1]).all(axis=1)
+                if study.primary(name)[0] == Metric.ACCURACY:
+                    # A project may give percents, or mean something else by the name.
+                    own, told = name in study.projects, mine[view.metric(Metric.ACCURACY)].to_numpy(float)
+                    accuracies = (labels == truth).mean(axis=1) if own else told
+                    common = np.unique(truth, return_counts=True)[1].max() / len(truth)
+                    failed[mine.index] |= accuracies <= common
         runs[_column(view)] = failed | diverged if view is View.LAST else failed
     marked = dataclasses.replace(study, runs=runs)
     return dataclasses.replace(marked, problems=(*study.problems, *_reservations(marked)))

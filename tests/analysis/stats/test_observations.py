@@ -9,7 +9,8 @@ import pytest
 
 from analysis.load.predictions import read_predictions
 from analysis.load.study import View, by_threads, load_study
-from analysis.stats.observations import distinct, mark_failures, observed, values_by_threads
+from analysis.stats.observations import distinct, failures, mark_failures, observed, values_by_threads
+from tests.analysis.provenance.test_overrides import as_project
 
 
 def first(fabricated, threads="1"):
@@ -105,3 +106,27 @@ def test_failed_trainings_are_counted_and_left_out(study):
     assert last.failure_rate().value == pytest.approx(0.4)
     assert last.failure_rate().low < 0.4 < last.failure_rate().high
     assert np.isfinite(selected.values).all()
+
+
+RARE = np.array([0] * 18 + [1] * 2)
+ALARMS = np.array([0] * 14 + [1] * 6)  # finds both of the rare class; right less often than always 0
+
+
+@pytest.mark.parametrize(
+    ("metric", "accuracy", "predicted", "failed"),
+    [
+        ("f1", 0.5, ALARMS, False),
+        ("f1", 0.0, np.zeros(20, int), True),
+        ("accuracy", 0.8, ALARMS, True),
+        ("accuracy", 80.0, ALARMS, True),
+        ("accuracy", 90.0, np.zeros(20, int), True),
+        ("accuracy", 0.0, RARE, False),  # an error by another name: its predictions are right
+    ],
+)
+def test_failed_is_decided_by_predictions_and_by_accuracy_only_where_it_is_the_metric(
+    study, metric, accuracy, predicted, failed
+):
+    folder = study.run(1, accuracies=(0.0, accuracy))
+    as_project(folder, metric=metric, values=predicted, truth=RARE)
+    marked = mark_failures(*read_predictions(load_study(study.directory)))
+    assert failures(marked, "lenet5") == failed
