@@ -41,6 +41,7 @@ UNREADABLE = (
     zlib.error,
 )
 
+IGNORED = -100  # the true class of samples that PyTorch's losses skip, such as padding
 BLOCK_NUMBERS = 1 << 22  # logits whose softmax is computed at once
 # Before Python 3.11.8 two threads that parse at once can fail with a SystemError (python/cpython#106905), and
 # numpy parses the head of each array.
@@ -54,7 +55,7 @@ class Predictions:
 
     labels: dict[View, dict[str, np.ndarray]]
     confidence: dict[View, dict[str, np.ndarray]] = field(default_factory=dict)
-    """run_id -> (N,) float32: the softmax of the predicted class"""
+    """run_id -> (N,) float32: the softmax of the predicted class, or its probability as a project gave it"""
     truth: dict[str, np.ndarray] = field(default_factory=dict)
     workloads: frozenset[str] = frozenset()
     """those with the classes of all their runs; a project may have them and not the truth"""
@@ -160,7 +161,7 @@ def _labels(path: str, file: IO[bytes], own: bool) -> _Labels | Problem | None:
         file.seek(0)
         with np.load(file, allow_pickle=False) as arrays:
             if own:
-                return _own_labels(arrays["last"], arrays.get("y_true"))
+                return _own_labels(path, arrays["last"], arrays.get("y_true"))
             truth, last, selected = arrays["y_true"], arrays["last"], arrays["selected"]
     shaped = truth.ndim == 1 and last.ndim == 2 and last.shape == selected.shape and last.size > 0
     if not shaped or len(last) != len(truth):
@@ -202,16 +203,35 @@ def claimed_bytes(file: IO[bytes], name: str) -> int:
     return math.prod(shape) * int(kind.itemsize)
 
 
-def _own_labels(values: np.ndarray, truth: np.ndarray | None) -> _Labels | None:
-    """Labels of a project's predictions: scores (N, C), or classes (N,), whose confidence is not known."""
+def _own_labels(path: str, values: np.ndarray, truth: np.ndarray | None) -> _Labels | Problem | None:
+    """Labels of a project's predictions: scores (N, C), or classes (N,), whose confidence is not known.
+    Samples whose true class is IGNORED are left out; a truth that is no classes is none."""
+    if truth is not None:
+        if truth.shape != values.shape[:1]:
+            return Problem(path=path, what=f"{PREDICTIONS}: y_true has other samples than last", todo=REDO)
+        if truth.dtype.kind in "iu":
+            values, truth = values[truth != IGNORED], truth[truth != IGNORED].astype(np.int64)
+        if truth.dtype.kind not in "iu" or (truth < 0).any():
+            truth = None
     if values.ndim == 2:
         finite, labels, count = np.isfinite(values).all(axis=1), values.argmax(axis=1), values.shape[1]
-        confidence = _confidence(values)
-    elif np.isfinite(values).all() and (values == np.rint(values)).all() and (values >= 0).all():
+        scores = values.astype(np.float32) if values.dtype.kind in "biu" else values
+        if _probabilities(scores[finite]):
+            confidence = np.where(finite, scores.max(axis=1), np.nan).astype(np.float32)
+        else:
+            confidence = _confidence(scores)
+    elif (
+        values.ndim == 1
+        and np.isfinite(values).all()
+        and (values == np.rint(values)).all()
+        and (values >= 0).all()
+    ):
         finite, labels = np.ones(len(values), dtype=bool), values.astype(np.int64)
         count, confidence = 0, np.full(len(values), np.nan, dtype=np.float32)
     else:
         return None
+    if truth is not None and 0 < count <= truth.max():
+        return Problem(path=path, what=f"{PREDICTIONS} has true classes without a score", todo=REDO)
     kind = np.min_scalar_type(max(int(labels.max()), count - 1, 0))
     return _Labels(
         truth=truth,
@@ -221,6 +241,12 @@ def _own_labels(values: np.ndarray, truth: np.ndarray | None) -> _Labels | None:
         selected=labels.astype(kind),
         confidence=(confidence, confidence),
     )
+
+
+def _probabilities(scores: np.ndarray) -> bool:
+    """Whether all rows (N, C) are shares of 1, up to the rounding of float16."""
+    sums = scores.sum(axis=1, dtype=np.float64)
+    return bool(len(scores) and (scores >= 0).all() and (np.abs(sums - 1) <= 1e-3).all())
 
 
 def read_logits(study: StudyData, view: View, run: str, sha256: str) -> np.ndarray:

@@ -1,5 +1,5 @@
 """Calibration: is a model as often right as it is sure? Expected calibration error (Naeini et al., AAAI 2015;
-Guo et al., ICML 2017, section 2) in equal bins of the predicted class's softmax, without its bias."""
+Guo et al., ICML 2017, section 2) in equal bins of the predicted class's probability, without its bias."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def calibration_tables(study: StudyData, predictions: Predictions) -> tuple[Tabl
         title="Calibration: are the models as often right as they are sure?",
         note=f"ECE: expected calibration error in {BINS} equal bins, less the bias that noise gives it; of "
         "calibrated models it is 0 on average, so it may fall below 0. Confidence is the softmax of the "
-        "predicted class; confidence less accuracy is above 0 for models that are too sure. Over the "
+        "predicted class, or its probability where a project's scores are probabilities; confidence less "
+        "accuracy is above 0 for models that are too sure. Over the "
         f"distinct runs of n, and for these test samples. {statistics.INTERVALS_NOTE} Scope '{ACROSS}': n "
         "thread counts, each with the mean of its runs. The bins are in calibration_bins.csv. " + VIEWS_NOTE,
     )

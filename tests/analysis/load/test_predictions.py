@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.exchange.verify import verify
 from analysis.load.predictions import read_predictions
 from analysis.load.study import NothingToAnalyse, View, load_study
 from analysis.stats.observations import mark_failures
 from guest.records.codec import digest
 from guest.records.run import PREDICTIONS, RECORD
+from tests.analysis.provenance.test_overrides import as_project
 
 
 def replace_predictions(run: Path, data: bytes) -> None:
@@ -161,3 +163,53 @@ def test_no_two_threads_parse_the_heads_of_arrays_at_once(study, monkeypatch):
     read_predictions(loaded)
     assert len(most) >= 8
     assert set(most) == {1}
+
+
+def of_project(study, values, truth=None):
+    as_project(study.run(1), values=np.asarray(values), truth=truth)
+    loaded, predictions = read_predictions(load_study(study.directory))
+    (run,) = loaded.runs.run_id
+    return predictions.labels[View.LAST][run], predictions.confidence[View.LAST][run], predictions.truth
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_the_confidence_of_scores_that_are_probabilities_is_the_largest(study, kind):
+    _, confidence, _ = of_project(study, np.array([[0.7, 0.2, 0.1], [0.05, 0.05, 0.9]], kind))
+    assert confidence == pytest.approx([0.7, 0.9], abs=1e-3)
+
+
+def test_scores_that_do_not_sum_to_one_have_a_softmax(study):
+    _, confidence, _ = of_project(study, [[1.0, 0.0], [0.0, 3.0]])
+    assert confidence == pytest.approx([1 / (1 + np.exp(-1)), 1 / (1 + np.exp(-3))])
+
+
+def test_votes_in_small_unsigned_integers_do_not_wrap_around(study):
+    _, confidence, _ = of_project(study, np.array([[3, 1], [0, 2]], np.uint8))
+    assert confidence == pytest.approx([1 / (1 + np.exp(-2))] * 2)
+
+
+def test_a_one_hot_of_truth_values_is_read(study):
+    labels, confidence, _ = of_project(study, np.eye(3, dtype=bool)[[0, 2]])
+    assert (labels.tolist(), confidence.tolist()) == ([0, 2], [1.0, 1.0])
+
+
+def test_samples_that_losses_ignore_are_left_out_and_unsigned_truth_counts(study):
+    labels, _, truth = of_project(study, [0, 1, 2, 1], np.array([0, -100, 2, -100]))
+    assert (labels.tolist(), truth["lenet5"].tolist()) == ([0, 2], [0, 2])
+
+
+@pytest.mark.parametrize("truth", [[-1, 1, 1, -1], [0.5, 1.0, 2.0, 3.0]])
+def test_a_truth_that_is_no_classes_is_not_known(study, truth):
+    assert of_project(study, [0, 1, 1, 0], np.array(truth))[2] == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "truth", "what"),
+    [([0, 1, 1], [0, 1], "y_true has other samples"), (np.eye(3), [0, 1, 3], "without a score")],
+)
+def test_a_truth_that_does_not_fit_is_damage_to_verify_and_to_analyse(study, values, truth, what):
+    as_project(study.run(1), values=np.asarray(values), truth=np.array(truth))
+    (problem,) = verify(study.directory).damaged
+    assert what in str(problem)
+    with pytest.raises(NothingToAnalyse, match=what):
+        read_predictions(load_study(study.directory))
