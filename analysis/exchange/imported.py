@@ -68,7 +68,7 @@ def _wrong(found: Import) -> Iterator[str]:
     shown = {text for run in found.runs for text in (run.workload, run.variant, *run.metrics, *run.history)}
     for text in (found.name, found.kind, *shown):
         if not is_name(text):
-            yield f"{text!r:.80} is no name: up to {LONGEST_NAME} characters that can be shown are"
+            yield f"{text!r:.80} is no name: up to {LONGEST_NAME} bytes of UTF-8 that can be shown are"
     for run in found.runs:
         for what, count, most in (
             ("threads", run.threads, MOST_THREADS),

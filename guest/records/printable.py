@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 # Control characters, signs without a glyph (among them those that turn the direction), halves of pairs.
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
-LONGEST_NAME = 255
+LONGEST_NAME = 200  # bytes: with what is added, it names files too
 
 
 def counted(number: int, what: str) -> str:
@@ -28,7 +28,7 @@ def series(words: Sequence[str]) -> str:
 
 def is_name(text: str) -> bool:
     """Whether a table can show it as the name of something."""
-    return len(text) <= LONGEST_NAME and text.isprintable()
+    return text.isprintable() and len(text.encode()) <= LONGEST_NAME
 
 
 def printable(text: str, *, lines: bool = False, limit: int | None = None) -> str:

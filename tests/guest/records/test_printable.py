@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.records.printable import printable, unaccented
+from guest.records.printable import is_name, printable, unaccented
 
 
 def test_letters_of_names_lose_their_marks_and_are_not_lost():
@@ -39,3 +39,10 @@ def test_it_is_never_longer_than_the_limit_and_can_always_be_written(text, limit
 
 def test_text_that_was_cut_says_so():
     assert printable("abcdef", limit=4) == "abc…"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"), [("w" * 200, True), ("w" * 201, False), ("日" * 67, False), ("\ud800", False)]
+)
+def test_a_name_leaves_room_in_the_255_bytes_of_a_file_s_name(text, named):
+    assert is_name(text) == named
