@@ -386,5 +386,7 @@ def _diverging(analysis: Analysis, workload: str) -> tuple[int, int]:
     """The smallest CPU count, and the next that gave another model of one seed."""
     runs = analysis.study.runs_of(workload, variant=compared(analysis, workload)[0])
     runs = runs.sort_values("cpus", kind="stable")
-    first = runs.drop_duplicates("seeds_used").set_index("seeds_used").last_weights_sha256
-    return int(runs.cpus.min()), int(runs.cpus[runs.last_weights_sha256 != runs.seeds_used.map(first)].min())
+    column = analysis.study.primary(workload)[1].sha256("weights")
+    first = runs.drop_duplicates("seeds_used").set_index("seeds_used")[column]
+    other = runs.cpus[runs[column] != runs.seeds_used.map(first)]
+    return int(runs.cpus.min()), int(other.min() if len(other) else runs.cpus.min())

@@ -1,5 +1,7 @@
 """What the headline says of the variant `exact`."""
 
+import dataclasses
+
 import pytest
 
 from analysis.findings.summary import headline, next_steps, which_threads
@@ -7,6 +9,8 @@ from analysis.load.design import Plan
 from analysis.pipeline import analyze
 from analysis.report.page import page
 from analysis.results.model import ACROSS
+from guest.records.codec import seal
+from guest.records.run import RECORD, decode_record
 
 
 def exact(study, *, models=("Xeon",), asked=False, weights="w", cpus=(1, 2), repetitions=(1, 2)):
@@ -210,3 +214,14 @@ def test_equal_accuracy_is_not_said_to_differ_where_another_metric_does(study):
     rows = found.tables["verdicts"].frame
     rows["metric"] = rows["metric"].where(rows.scope != ACROSS, "differ")  # of a second metric
     assert headline(found).endswith("that predict differently; accuracy is equal, another metric differs.")
+
+
+def test_of_selected_models_that_alone_differ_the_next_step_names_the_two_thread_counts(study):
+    for cpus in (1, 2):
+        folder = study.run(cpus)
+        record = decode_record((folder / RECORD).read_bytes())
+        hashes = dataclasses.replace(record.result.hashes, selected_weights=f"{cpus}" * 64)
+        result = dataclasses.replace(record.result, hashes=hashes)
+        (folder / RECORD).write_text(seal(dataclasses.replace(record, result=result)))
+    (study.directory / "study.toml").write_text('model_selection = "selected"\n')
+    assert ("trace --cpus 1,2", "which operation starts it") in next_steps(analyze(study.directory))
