@@ -122,7 +122,8 @@ def _pairs(hardening: Hardening, tier: Tier, cpus: int) -> dict[int, tuple[Measu
     done = {each.key: each for each in hardening.measurements if not each.error and each.train_s > 0}
     keys = {
         number: ((tier, cpus, number), (Tier.SEEDS, cpus, number))
-        for number in range(1, hardening.repetitions + 1)
+        for number in sorted({each.repetition for each in done.values()})
+        if number <= hardening.repetitions
     }
     return {number: (done[a], done[b]) for number, (a, b) in keys.items() if a in done and b in done}
 

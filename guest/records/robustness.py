@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from guest.records.codec import unseal
+from guest.records.codec import RecordError, unseal
 from guest.records.run import WorkloadSpec
 
 ROBUSTNESS_VERSION = 1
@@ -77,4 +77,7 @@ class Robustness:
 
 def decode(text: str | bytes) -> Robustness:
     """Raises as `guest.records.codec.unseal`."""
-    return unseal(Robustness, text, "robustness", known=ROBUSTNESS_VERSION, version="version")
+    result = unseal(Robustness, text, "robustness", known=ROBUSTNESS_VERSION, version="version")
+    if result.samples < 1 and not result.not_applicable:
+        raise RecordError(f"robustness: was measured on {result.samples} samples")
+    return result

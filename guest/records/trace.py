@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from guest.records.codec import unseal
+from guest.records.codec import RecordError, unseal
 from guest.records.run import Artifact, RunRequest, RunSpec, ThreadSpec, WorkloadSpec
 
 TRACE_VERSION = 3
@@ -197,4 +197,7 @@ def _upgrade(data: dict[str, Any], version: int) -> None:
 
 def decode(text: str | bytes) -> Trace:
     """Raises RecordError for damage, and for the file of a newer vbstudy."""
-    return unseal(Trace, text, "trace", known=TRACE_VERSION, version="version", upgrade=_upgrade)
+    trace = unseal(Trace, text, "trace", known=TRACE_VERSION, version="version", upgrade=_upgrade)
+    if len(trace.sides) != 2:
+        raise RecordError(f"trace: has {len(trace.sides)} sides, not 2")
+    return trace

@@ -184,3 +184,8 @@ def test_a_damaged_file_is_a_reservation_and_nothing_else_is_lost(hardened):
 def test_a_study_that_was_not_hardened_has_no_such_table(study):
     study.run(1)
     assert not {"hardening", "tier_costs"} & set(analyze(study.directory).tables)
+
+
+def test_repetitions_that_were_planned_and_not_measured_take_no_time():
+    made = factories.hardening(everything(seeds=plain, exact=plain), cpus=(1, 2), repetitions=10**15)
+    assert judge(made).results[1].costs[0].n == 2

@@ -124,3 +124,10 @@ def test_words_are_not_applicable_in_every_format(study):
         assert "not applicable" in text or form in (Format.CSV, Format.TABLE)
         assert "nan" not in text.lower().replace("nano", "")
     assert json.loads(render(analysis, Format.JSON))["tables"]["robustness"][0]["n"] == [1, 1]
+
+
+def test_a_result_of_no_samples_is_damaged(study):
+    measure(study.run(1), (0,), samples=0)
+    found, (problem,) = read_robustness(load_study(study.directory))
+    assert found == ()
+    assert "on 0 samples" in problem.what
