@@ -209,9 +209,9 @@ def _own_labels(path: str, values: np.ndarray, truth: np.ndarray | None) -> _Lab
     if truth is not None:
         if truth.shape != values.shape[:1]:
             return Problem(path=path, what=f"{PREDICTIONS}: y_true has other samples than last", todo=REDO)
-        if truth.dtype.kind in "iu":
+        if truth.dtype.kind in "iub":
             values, truth = values[truth != IGNORED], truth[truth != IGNORED].astype(np.int64)
-        if truth.dtype.kind not in "iu" or (truth < 0).any():
+        if truth.dtype.kind != "i" or (truth < 0).any():
             truth = None
     if values.ndim == 2:
         finite, labels, count = np.isfinite(values).all(axis=1), values.argmax(axis=1), values.shape[1]
@@ -230,8 +230,6 @@ def _own_labels(path: str, values: np.ndarray, truth: np.ndarray | None) -> _Lab
         count, confidence = 0, np.full(len(values), np.nan, dtype=np.float32)
     else:
         return None
-    if truth is not None and 0 < count <= truth.max():
-        return Problem(path=path, what=f"{PREDICTIONS} has true classes without a score", todo=REDO)
     kind = np.min_scalar_type(max(int(labels.max()), count - 1, 0))
     return _Labels(
         truth=truth,

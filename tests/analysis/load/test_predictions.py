@@ -203,13 +203,14 @@ def test_a_truth_that_is_no_classes_is_not_known(study, truth):
     assert of_project(study, [0, 1, 1, 0], np.array(truth))[2] == {}
 
 
-@pytest.mark.parametrize(
-    ("values", "truth", "what"),
-    [([0, 1, 1], [0, 1], "y_true has other samples"), (np.eye(3), [0, 1, 3], "without a score")],
-)
-def test_a_truth_that_does_not_fit_is_damage_to_verify_and_to_analyse(study, values, truth, what):
-    as_project(study.run(1), values=np.asarray(values), truth=np.array(truth))
+@pytest.mark.parametrize("truth", [np.array([False, True]), np.array([0, 1], np.uint64)])
+def test_a_truth_of_booleans_or_unsigned_integers_is_classes(study, truth):
+    assert of_project(study, [0, 1], truth)[2]["lenet5"].tolist() == [0, 1]
+
+
+def test_a_truth_of_other_samples_is_damage_to_verify_and_to_analyse(study):
+    as_project(study.run(1), values=np.array([0, 1, 1]), truth=np.array([0, 1]))
     (problem,) = verify(study.directory).damaged
-    assert what in str(problem)
-    with pytest.raises(NothingToAnalyse, match=what):
+    assert "y_true has other samples" in str(problem)
+    with pytest.raises(NothingToAnalyse, match="y_true has other samples"):
         read_predictions(load_study(study.directory))
