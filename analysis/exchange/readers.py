@@ -3,7 +3,6 @@ histories of Keras and of training loops, MLflow's file store. Nothing is unpick
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections import Counter
@@ -15,9 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.exchange.files import TRUTH_OF, ImportFormatError, classes, table
 from analysis.exchange.imported import CHECKSUM, SCHEMA_VERSION, Import, ImportedRun, decode
-from analysis.load.predictions import UNREADABLE, claimed_bytes, refuse_larger_inside
-from guest.records import bounded, plain_json
+from analysis.load.predictions import UNREADABLE
+from guest.records import bounded
 from guest.records.bounded import opened_bounded, read_bounded
 from guest.records.codec import seal, sha256_of
 from guest.records.printable import printable
@@ -31,14 +31,8 @@ NAMED = {
 }
 """`workload-lenet5` in a path: the value ends with the folder, the file, or where the next name begins."""
 FIELDS = ("workload", "variant", "threads", "repetition")
-CLASSES_OF = ("predictions", "y_pred", "predicted", "prediction", "labels", "logits", "last")
-TRUTH_OF = ("y_true", "truth", "labels_true")
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".h5", ".ckpt")
 Found = tuple[list[ImportedRun], list[str]]
-
-
-class ImportFormatError(ValueError):
-    """What was given cannot be read; the text names the file and what is allowed."""
 
 
 def read_results(source: Path, name: str, at: str, by: str = "") -> Import:
@@ -120,7 +114,7 @@ def _check_unique(source: Path, runs: Sequence[ImportedRun]) -> None:
 
 
 def _results(source: Path, name: str) -> Found:
-    rows = _table(source)
+    rows = table(source)
     if not isinstance(rows, pd.DataFrame):
         raise ImportFormatError(f"{source}: a list of objects is expected, one a run")
     named = [column for column in rows.columns if column in COLUMNS]
@@ -130,19 +124,23 @@ def _results(source: Path, name: str) -> Found:
         )
     rows["workload"] = rows.workload.astype(str) if "workload" in named else name
     rows["variant"] = rows.variant.astype(str) if "variant" in named else "imported"
-    values = rows.drop(columns=[c for c in COLUMNS if c in rows])
-    metrics = [str(c) for c in values.columns if pd.api.types.is_numeric_dtype(values[c])]
-    others = [c for c in values.columns if c not in metrics]
-    left_out = [f"column {c}: not numbers" for c in others]
-    for column in others:
-        wrong = pd.to_numeric(values[column], errors="coerce").isna() & values[column].notna()
-        if wrong.mean() < 0.5:  # a column of numbers, but for some cells
-            row = int(wrong.to_numpy().argmax())
-            cell = printable(str(values[column].iloc[row]), limit=40)
-            raise ImportFormatError(f"{source}: column {column}, row {row + 1}: {cell!r} is no number")
+    metrics, left_out = [], []
+    for column in (str(name) for name in rows.columns if name not in COLUMNS):
+        numbers, known = _numbers(rows[column]), rows[column].notna()
+        wrong = numbers.isna() & known
+        if wrong.sum() * 2 >= known.sum():  # texts, or nothing
+            left_out.append(f"column {column}: not numbers")
+        elif wrong.any():
+            raise _no_number(source, column, rows[column], wrong)
+        else:
+            rows[column] = numbers
+            metrics.append(column)
     if "epoch" in named:
         if "repetition" not in named:
             raise ImportFormatError(f"{source}: with a column 'epoch', a column 'repetition' is needed too")
+        given, rows["epoch"] = rows.epoch, _numbers(rows.epoch)
+        if rows.epoch.isna().any():
+            raise _no_number(source, "epoch", given, rows.epoch.isna())
         keys = ["workload", "variant", "threads", "repetition"]
         groups = [run.sort_values("epoch") for _, run in rows.groupby(keys, sort=False, dropna=False)]
     else:
@@ -156,6 +154,16 @@ def _results(source: Path, name: str) -> Found:
         run = _run(source, name, last, values_of, source=source.name, source_sha256=sha256, wall_s=wall_s)
         runs.append(run if "epoch" in named else replace(run, history={}))
     return runs, left_out
+
+
+def _numbers(column: pd.Series) -> pd.Series:
+    return pd.to_numeric(column, errors="coerce").astype(float)
+
+
+def _no_number(source: Path, column: str, cells: pd.Series, wrong: pd.Series) -> ImportFormatError:
+    row = int(wrong.to_numpy().argmax())
+    cell = printable(str(cells.iloc[row]), limit=40)
+    return ImportFormatError(f"{source}: column {column}, row {row + 1}: {cell!r} is no number")
 
 
 def _run(
@@ -174,27 +182,6 @@ def _run(
             **known,
         },
     )
-
-
-def _table(source: Path) -> Any:
-    """A CSV, or a list of objects in JSON, as a table; other JSON as it is."""
-    content = read_bounded(source, bounded.IMPORTED)
-    if source.suffix == ".csv":
-        _bound_cells(source, content.count(b"\n") + 1, content.partition(b"\n")[0].count(b",") + 1)
-        return pd.read_csv(io.BytesIO(content))
-    data = plain_json.parse(content, bounded.IMPORTED)
-    if not isinstance(data, list) or not data or not all(isinstance(row, dict) for row in data):
-        return data
-    _bound_cells(source, len(data), len({key for row in data for key in row}))
-    return pd.DataFrame(data)
-
-
-def _bound_cells(source: Path, rows: int, columns: int) -> None:
-    """A table has all columns in all rows, also where its text has one each."""
-    if rows * columns > bounded.IMPORTED.items:
-        raise ImportFormatError(
-            f"{source}: {rows} rows of {columns} columns; {bounded.IMPORTED.items} cells are read at most"
-        )
 
 
 def _count(source: Path, value: Any, what: str) -> int:
@@ -244,13 +231,14 @@ def _where(relative: str, by: re.Pattern[str] | None) -> dict[str, str] | None:
 
 def _folder(source: Path, name: str, by: re.Pattern[str] | None = None) -> Found:
     """One run a file (or a history and predictions with one name), described by its path."""
-    truth: np.ndarray | None = None
+    truths: dict[Path, np.ndarray] = {}  # by the folder below which they count
+    used: set[Path] = set()
     parts: dict[str, list[ImportedRun]] = {}
     left_out: list[str] = []
     files = sorted((p for p in source.rglob("*") if p.is_file() and not p.is_symlink()), key=_natural)
     for path in files:
         if path.stem in TRUTH_OF and path.suffix in (".npy", ".csv"):
-            truth = _classes(path)[0]
+            truths[path.parent] = classes(path)[0]
     for path in files:
         relative = path.relative_to(source).as_posix()
         where = _where(relative, by)
@@ -265,8 +253,12 @@ def _folder(source: Path, name: str, by: re.Pattern[str] | None = None) -> Found
                 )
                 left_out.append(f"{relative}: {why}")
         else:
-            run = _file(path, relative, name, where, truth)
+            above = next((folder for folder in path.parents if folder in truths), source)
+            used.add(above)
+            run = _file(path, relative, name, where, truths.get(above))
             parts.setdefault(relative.removesuffix(path.suffix), []).append(run)
+    unused = [folder.relative_to(source).as_posix() for folder in truths if folder not in used]
+    left_out += [f"{folder}: true classes, and no predictions below their folder" for folder in unused]
     return [_merged(group) for group in parts.values()], left_out
 
 
@@ -280,13 +272,13 @@ def _file(
     read: dict[str, Any] = {"source": relative, "source_sha256": sha256_of(path)}
     if _is_history(path):
         return _run(path, name, where, read_history(path), **read)
-    classes, own = _classes(path)
+    predicted, own = classes(path)
     known = truth if own is None else own
-    if known is not None and known.shape != classes.shape:
-        raise ImportFormatError(f"{path}: {len(classes)} predictions, but {len(known)} true classes")
+    if known is not None and known.shape != predicted.shape:
+        raise ImportFormatError(f"{path}: {len(predicted)} predictions, but {len(known)} true classes")
     if known is not None:
-        read["metrics"] = {"test_accuracy": float((classes == known).mean())}
-    return _run(path, name, where, {}, predictions=tuple(int(c) for c in classes), **read)
+        read["metrics"] = {"test_accuracy": float((predicted == known).mean())}
+    return _run(path, name, where, {}, predictions=tuple(int(c) for c in predicted), **read)
 
 
 def _merged(group: list[ImportedRun]) -> ImportedRun:
@@ -316,7 +308,7 @@ def read_history(path: Path) -> dict[str, tuple[float, ...]]:
     """A history: what Keras has in `history.history` saved as JSON, or its CSVLogger's file; or the list of
     one object an epoch that training loops in torch write. Metric -> one value an epoch."""
     try:
-        data = _table(path)
+        data = table(path)
         columns = data.to_dict("list") if isinstance(data, pd.DataFrame) else data
         columns = columns.get("history", columns)
         named = {str(k): tuple(float(v) for v in each) for k, each in columns.items() if k not in COLUMNS}
@@ -325,53 +317,6 @@ def read_history(path: Path) -> dict[str, tuple[float, ...]]:
     if not named or len({len(each) for each in named.values()}) != 1 or not next(iter(named.values())):
         raise ImportFormatError(f"{path}: a history has the same number of epochs for every metric")
     return named
-
-
-def _classes(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    """(predicted classes (N,), true classes (N,) or None). Scores (N, C) count by their largest."""
-    try:
-        if path.suffix == ".csv":
-            frame = _table(path)
-            named: Mapping[str, np.ndarray] = {str(c): frame[c].to_numpy() for c in frame.columns}
-        else:
-            named = _arrays(path)
-    except UNREADABLE as error:
-        raise ImportFormatError(f"{path}: {error!s:.300}") from error
-    own = next((np.asarray(named[key]) for key in TRUTH_OF if key in named), None)
-    rest = [key for key in named if key not in TRUTH_OF]
-    key = next((key for key in CLASSES_OF if key in named), rest[0] if len(rest) == 1 else None)
-    if key is None and own is not None and not rest:
-        return _whole(path, own), None
-    if key is None:
-        raise ImportFormatError(
-            f"{path}: which of {', '.join(named)} are the predictions? Name one predictions"
-        )
-    return _whole(path, named[key]), None if own is None else _whole(path, own)
-
-
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file of numpy's: the one in an .npy as `predictions`."""
-    with opened_bounded(path, bounded.ARRAY) as file:
-        if path.suffix == ".npz":
-            refuse_larger_inside(file, bounded.ARRAY.bytes)
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as arrays:
-                return {key: arrays[key] for key in arrays.files}
-        if claimed_bytes(file, path.name) > bounded.ARRAY.bytes:
-            raise ValueError(f"says it has more than {bounded.ARRAY.bytes} bytes")
-        file.seek(0)
-        return {CLASSES_OF[0]: np.load(file, allow_pickle=False)}
-
-
-def _whole(path: Path, values: np.ndarray) -> np.ndarray:
-    """Classes, from classes or scores."""
-    if values.ndim == 2 and values.shape[1] > 1 and np.issubdtype(values.dtype, np.number):
-        return np.asarray(values.argmax(axis=1))
-    flat = values.reshape(-1)
-    whole = np.issubdtype(flat.dtype, np.number) and len(flat) and bool((flat == np.floor(flat)).all())
-    if not whole or flat.min() < 0 or flat.max() >= 2**31:
-        raise ImportFormatError(f"{path}: classes as whole numbers from 0 are expected, or scores (N, C)")
-    return flat.astype(np.int64)
 
 
 # ---- MLflow's file store -----------------------------------------------------------------------------
@@ -387,10 +332,18 @@ def _mlflow(source: Path, name: str) -> Found:
         said = [p for part in ("tags", "params") for p in sorted((folder / part).glob("*"))]
         named = {p.name: _text(p).strip() for p in said if p.is_file()}
         where = folder.relative_to(source).as_posix()
+        about = dict(re.findall(r"^(status|lifecycle_stage): *['\"]?(\w+)", _text(meta), re.MULTILINE))
+        if about.get("lifecycle_stage") == "deleted" or where.startswith(".trash/"):
+            left_out.append(f"{where}: deleted")
+            continue
+        if about.get("status", "3") not in ("3", "FINISHED"):
+            left_out.append(f"{where}: did not finish")
+            continue
         if "threads" not in named:
             left_out.append(f"{where}: no parameter 'threads'")
             continue
-        history = {p.name: _metric(p) for p in sorted((folder / "metrics").glob("*")) if p.is_file()}
+        logged = sorted(p for p in (folder / "metrics").rglob("*") if p.is_file())
+        history = {p.relative_to(folder / "metrics").as_posix(): _metric(p) for p in logged}
         history = {m: values for m, values in history.items() if values}
         seconds = history.pop("wall_s", None)
         wall_s, sha256 = seconds[-1] if seconds else None, sha256_of(meta)

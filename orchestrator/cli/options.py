@@ -278,8 +278,8 @@ def analysis_errors(target: Path | None = None) -> Iterator[None]:
     """Errors of the analysis as errors with exit codes. `target` is what was written where the system does
     not name the file."""
     from analysis.exchange.archive import ArchiveError, DamagedStudyError
+    from analysis.exchange.files import ImportFormatError
     from analysis.exchange.parquet import ExtraMissingError
-    from analysis.exchange.readers import ImportFormatError
     from analysis.inference.published import UnknownPublishedError
     from analysis.load.study import NothingToAnalyse
     from analysis.provenance.checks import MixedHardwareError

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from analysis.exchange.archive import ArchiveError, pack, unpack
+from analysis.exchange.files import ImportFormatError
 from analysis.exchange.imported import decode as decode_import
-from analysis.exchange.readers import ImportFormatError, read_results
+from analysis.exchange.readers import read_results
 from analysis.exchange.verify import verify
 from analysis.load.study import NothingToAnalyse
 from analysis.pipeline import analyze

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis.exchange.readers import ImportFormatError, path_pattern, read_history, read_results
+from analysis.exchange.files import ImportFormatError
+from analysis.exchange.readers import path_pattern, read_history, read_results
 
 AT = "2026-01-01T00:00:00Z"
 
@@ -237,3 +238,84 @@ def test_every_pattern_compiles_or_is_an_error(text):
         path_pattern(text)
     except ImportFormatError as error:
         assert text in str(error)
+
+
+def test_epochs_are_in_order_of_their_numbers_also_as_texts(tmp_path):
+    rows = [{"threads": 1, "repetition": 1, "epoch": str(e), "loss": float(e)} for e in (10, 9, 8)]
+    (run,) = read(write(tmp_path / "r.json", rows)).runs
+    assert (run.metrics, run.history) == ({"loss": 10.0}, {"loss": (8.0, 9.0, 10.0)})
+    with pytest.raises(ImportFormatError, match="column epoch, row 1: 'last' is no number"):
+        read(write(tmp_path / "r.json", [rows[0] | {"epoch": "last"}]))
+
+
+def test_commas_at_the_end_of_lines_do_not_shift_columns_and_cells_beyond_them_are_refused(tmp_path):
+    (run,) = read(write(tmp_path / "r.csv", "workload,threads,accuracy\nlenet,4,0.9,\n")).runs
+    assert (run.workload, run.threads, run.metrics) == ("lenet", 4, {"accuracy": 0.9})
+    with pytest.raises(ImportFormatError, match="row 2 has more cells than there are columns"):
+        read(write(tmp_path / "r.csv", "threads,accuracy\n4,0.9,\n4,0,9\n"))
+
+
+@pytest.mark.parametrize(
+    ("cells", "metrics", "left_out"),
+    [
+        (("", "", ""), [{}, {}, {}], ("column more: not numbers",)),
+        (("", "rerun", ""), [{}, {}, {}], ("column more: not numbers",)),
+        (("True", "", "False"), [{"more": 1.0}, {}, {"more": 0.0}], ()),
+    ],
+)
+def test_columns_with_few_cells_are_texts_or_numbers_and_no_error(tmp_path, cells, metrics, left_out):
+    lines = "".join(f"1,{cell}\n" for cell in cells)
+    found = read(write(tmp_path / "r.csv", "threads,more\n" + lines))
+    assert ([run.metrics for run in found.runs], found.left_out) == (metrics, left_out)
+
+
+def test_the_wrong_cell_of_a_column_with_few_cells_is_named(tmp_path):
+    with pytest.raises(ImportFormatError, match="column loss, row 4: 'O.3' is no number"):
+        read(write(tmp_path / "r.csv", "threads,loss\n1,0.1\n1,\n1,0.2\n1,O.3\n1,\n1,\n"))
+
+
+def test_true_classes_count_below_their_folder(tmp_path):
+    for name, truth in (("a", [0, 1]), ("b", [1, 0])):
+        write(tmp_path / "p" / f"workload-{name}" / "y_true.npy", np.array(truth))
+        write(tmp_path / "p" / f"workload-{name}" / "threads-1" / "x.npy", np.array(truth))
+    write(tmp_path / "p" / "threads-1.npy", np.array([0, 1]))
+    write(tmp_path / "p" / "data" / "y_true.npy", np.array([0, 1]))
+    found = read(tmp_path / "p")
+    accuracies = {run.source: run.metrics.get("test_accuracy") for run in found.runs}
+    assert accuracies == {
+        "threads-1.npy": None,
+        "workload-a/threads-1/x.npy": 1.0,
+        "workload-b/threads-1/x.npy": 1.0,
+    }
+    assert found.left_out == ("data: true classes, and no predictions below their folder",)
+
+
+def test_runs_of_mlflow_that_are_deleted_or_did_not_finish_are_left_out(tmp_path):
+    about = {
+        "7/done": "status: 3\nlifecycle_stage: active\n",
+        "7/older": "status: FINISHED\n",
+        "7/deleted": 'status: 3\nlifecycle_stage: "deleted"\n',
+        "7/failed": "status: 4\n",
+        "7/running": "status: 1\n",
+        ".trash/8/gone": "status: 3\n",
+    }
+    for run, meta in about.items():
+        write(tmp_path / "mlruns" / run / "meta.yaml", meta)
+        write(tmp_path / "mlruns" / run / "params" / "threads", "1")
+        write(tmp_path / "mlruns" / run / "metrics" / "accuracy", "1 0.9 0\n")
+    found = read(tmp_path / "mlruns")
+    assert [run.source for run in found.runs] == ["7/done", "7/older"]
+    assert set(found.left_out[:-1]) == {
+        ".trash/8/gone: deleted",
+        "7/deleted: deleted",
+        "7/failed: did not finish",
+        "7/running: did not finish",
+    }
+
+
+def test_metrics_of_mlflow_in_folders_keep_their_names(tmp_path):
+    folder = tmp_path / "mlruns" / "7" / "a"
+    write(folder / "meta.yaml", "status: 3\n")
+    write(folder / "params" / "threads", "1")
+    write(folder / "metrics" / "val" / "accuracy", "1 0.9 0\n")
+    assert read(tmp_path / "mlruns").runs[0].metrics == {"val/accuracy": 0.9}
