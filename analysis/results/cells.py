@@ -88,13 +88,13 @@ def _finite(kind: Kind, value: float, like: float) -> str:
     match kind:
         case Kind.COUNT:
             return f"{value:.10g}"
-        case Kind.METRIC:
+        case Kind.METRIC if like == 0 or abs(like) >= 1e-3:
             return f"{value:.5f}"
         case Kind.RATIO:
             return f"{value:.2f}"
         case Kind.P:
             return "<0.001" if value < 0.001 else f"{value:.3f}"
-        case Kind.SECONDS:
+        case Kind.METRIC | Kind.SECONDS:
             return significant(value, like, digits=3)
         case _:
             return significant(value, like, digits=2)

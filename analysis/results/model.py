@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
     TEXT = "text"
     COUNT = "count"
-    METRIC = "metric"  # five decimals
+    METRIC = "metric"  # five decimals; three significant digits below 0.001
     SPREAD = "spread"  # two significant digits: differences, standard deviations
     SECONDS = "seconds"
     RATIO = "ratio"
