@@ -307,12 +307,14 @@ struct Planes {
 
 static Axis forward_axis(const Convolution& s, int d) {
     const long needed = (s.out[d] - 1) * s.stride[d] + (s.kernel[d] - 1) * s.dilation[d] + 1;
-    return {needed, s.padding[d], std::min(s.in[d], needed - s.padding[d])};
+    const long before = std::min(s.padding[d], needed);  // a wide stride may read the padding alone
+    return {needed, before, std::min(s.in[d], needed - before)};
 }
 
 // Whether each place is a column of a product: a sample's are enough to fill tiles.
 static bool as_matrix(const Convolution& s) {
-    return product_of(s.kernel) == 1 && product_of(s.stride) == 1 && s.inputs * s.outputs > 16 &&
+    return product_of(s.kernel) == 1 && product_of(s.stride) == 1 &&
+           !(s.padding[0] | s.padding[1] | s.padding[2]) && s.inputs * s.outputs > 16 &&
            filled(product_of(s.out), NR) > 0.85;
 }
 

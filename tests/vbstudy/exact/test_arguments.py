@@ -1,0 +1,62 @@
+"""Arguments at the limits of what operations take, at level machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812 (its usual name)
+
+from vbstudy import exact
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def outputs_and_gradients(convolve: Callable[..., torch.Tensor], *shapes: Any, **options: Any) -> Any:
+    draw = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(shape, generator=draw).requires_grad_() for shape in shapes]
+    y = convolve(*inputs, **options)
+    return [y.detach(), *torch.autograd.grad(y.square().sum(), inputs)]
+
+
+@pytest.mark.parametrize("stride", [(200, 1), (200, 2), (1, 200), (200, 200)])
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_convolution_whose_stride_passes_over_the_image_reads_zeros(
+    stride: tuple[int, int], kernel: int, last: bool
+) -> None:
+    padding = tuple(90 if step == 200 else 0 for step in stride)
+
+    def both_ways() -> Any:
+        def convolve(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            x = x.contiguous(memory_format=torch.channels_last) if last else x
+            return F.conv2d(x, w, b, stride, padding)
+
+        return outputs_and_gradients(convolve, (2, 3, 4, 40), (4, 3, kernel, min(kernel, 3)), (4,))
+
+    usual = both_ways()
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        with exact.mode():
+            before = exact.coverage().computed
+            for ours, torchs in zip(both_ways(), usual, strict=True):
+                torch.testing.assert_close(ours, torchs)
+            assert exact.coverage().computed > before
+
+
+def test_a_transposed_convolution_of_one_tap_shifts_by_its_padding() -> None:
+    def both_ways() -> Any:
+        options = {"padding": 1, "output_padding": 2, "dilation": 3}
+        return outputs_and_gradients(F.conv_transpose2d, (2, 8, 16, 16), (8, 8, 1, 1), **options)
+
+    usual = both_ways()
+    with exact.mode():
+        for ours, torchs in zip(both_ways(), usual, strict=True):
+            torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-4)
