@@ -640,6 +640,7 @@ public:
         context->save_for_backward(t);
         context->set_materialize_grads(false);
         context->saved_data["reverse"] = reverse;
+        context->saved_data["kernels"] = int64_t(reinterpret_cast<intptr_t>(kernels));
         found.pop_back();
         return found;
     }
@@ -649,18 +650,24 @@ public:
         const auto t = context->get_saved_variables();
         const bool reverse = context->saved_data["reverse"].toBool();
         auto found = at::GradMode::is_enabled() ? differentiable(t, reverse, gradients)
-                                                : backward_of(t, reverse, gradients);
+                                                : backward_of(kernels_of(context), t, reverse, gradients);
         found.insert(found.begin(), Tensor());
         return found;
     }
 
 private:
+    // The forward's: exact mode may be off by now, or at level threads.
+    static const Kernels* kernels_of(torch::autograd::AutogradContext* context) {
+        return reinterpret_cast<const Kernels*>(intptr_t(context->saved_data["kernels"].toInt()));
+    }
+
     static Lstm shape(const Tensors& t, bool reverse) {
         return {t[0].size(0), t[0].size(1), t[0].size(2), t[2].size(1), reverse, in(t[1]), in(t[2]), in(t[3]),
             in(t[4])};
     }
 
-    static Tensors backward_of(const Tensors& t, bool reverse, const Tensors& gradients) {
+    static Tensors backward_of(
+        const Kernels* kernels, const Tensors& t, bool reverse, const Tensors& gradients) {
         at::AutoDispatchBelowAutograd below;
         const auto s = shape(t, reverse);
         const auto own = [](const Tensor& g, const Tensor& like) {
@@ -676,8 +683,10 @@ private:
         return {dx, dw_x, dw_h, db, db.clone(), dh, dc};
     }
 
-    // To be differentiated again: by operations that can be.
-    static Tensors differentiable(const Tensors& t, bool reverse, const Tensors& gradients) {
+    // To be differentiated again: by operations that can be. By an alias of each argument, because one tensor
+    // may be several of them.
+    static Tensors differentiable(Tensors t, bool reverse, const Tensors& gradients) {
+        for (auto& one : t) one = one.view_as(one);
         const auto s = shape(t, reverse);
         auto h = t[5].view({s.samples, s.units}), c = t[6].view({s.samples, s.units});
         Tensors outputs(s.steps);

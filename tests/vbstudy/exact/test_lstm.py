@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from torch.func import functional_call, grad
 
 from tests.vbstudy.exact.test_plans import everywhere, one_answer
 from vbstudy import exact
+from vbstudy.exact.registry import Level
 
 BATCH = 64
 X = torch.randn(BATCH, 18, 32)
@@ -81,15 +83,16 @@ def test_sequences_of_unequal_lengths_are_computed_whole(layer: torch.nn.LSTM) -
 def test_what_exact_mode_recorded_is_differentiated_after_it_too_and_the_other_way_round(
     layer: torch.nn.LSTM,
 ) -> None:
-    def of(recorded: bool, differentiated: bool) -> list[torch.Tensor]:
-        with exact.mode() if recorded else contextlib.nullcontext():
+    def of(recorded: Level | None, differentiated: Level | None) -> list[torch.Tensor]:
+        with exact.mode(level=recorded) if recorded else contextlib.nullcontext():
             loss = layer(X)[0].square().sum()
-        with exact.mode() if differentiated else contextlib.nullcontext():
+        with exact.mode(level=differentiated) if differentiated else contextlib.nullcontext():
             return list(torch.autograd.grad(loss, list(layer.parameters())))
 
-    usual = of(False, False)
-    assert near(of(True, False), usual)
-    assert near(of(False, True), usual)
+    usual = of(None, None)
+    levels: tuple[Level | None, ...] = (None, "machine", "threads")
+    for recorded, differentiated in itertools.product(levels, levels):
+        assert near(of(recorded, differentiated), usual)
 
 
 def test_a_layer_that_is_differentiated_twice_has_one_answer(layer: torch.nn.LSTM) -> None:
@@ -101,6 +104,25 @@ def test_a_layer_that_is_differentiated_twice_has_one_answer(layer: torch.nn.LST
     found = everywhere(penalty)
     assert one_answer(found)
     assert near(found[0], penalty())
+
+
+def test_tensors_that_are_several_arguments_have_each_ones_gradient_when_differentiated_twice() -> None:
+    layer = torch.nn.LSTM(64, 64)
+    layer.bias_hh_l0 = layer.bias_ih_l0
+    layer.weight_hh_l0 = layer.weight_ih_l0
+    states = torch.randn(1, 3, 64).requires_grad_()
+    steps = torch.randn(5, 3, 64)
+
+    def gradients(create_graph: bool) -> list[torch.Tensor]:
+        output = layer(steps * states, (states, states))[0]
+        by = [states, layer.get_parameter("bias_ih_l0"), layer.get_parameter("weight_ih_l0")]
+        found = torch.autograd.grad(output.square().sum(), by, create_graph=create_graph)
+        return [one.detach() for one in found]
+
+    usual = gradients(False)
+    with exact.mode():
+        assert near(gradients(False), usual)
+        assert near(gradients(True), usual)
 
 
 def test_a_layer_is_transformed_by_torch_func(layer: torch.nn.LSTM) -> None:
