@@ -60,3 +60,16 @@ def test_a_transposed_convolution_of_one_tap_shifts_by_its_padding() -> None:
     with exact.mode():
         for ours, torchs in zip(both_ways(), usual, strict=True):
             torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-4)
+
+
+def test_of_elements_that_are_copied_to_one_place_the_last_stays() -> None:
+    places = torch.arange(300_000) * 31 % 1000
+    values = torch.arange(300_000.0)
+    last = torch.zeros(1000)
+    last[places[-1000:]] = values[-1000:]
+    torch.set_num_threads(3)
+    with exact.mode(strict=True):
+        for _ in range(5):
+            assert torch.equal(torch.zeros(1000).index_copy(0, places, values), last)
+            assert torch.equal(torch.zeros(1000, 1).index_copy_(0, places, values[:, None])[:, 0], last)
+        assert exact.coverage().below == {}
