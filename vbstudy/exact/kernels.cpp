@@ -233,6 +233,7 @@ Own own_of(machine::Own compute, const std::string& into = "") {
         if (!into.empty()) {
             const auto target = call.tensor(into == "out" ? size - 1 : 0);
             const auto result = call.results[0].toTensor();
+            if (target.scalar_type() != result.scalar_type()) return false;
             if (into == "out") target.resize_(result.sizes());
             target.copy_(result);
             call.results = {target};

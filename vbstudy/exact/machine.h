@@ -284,6 +284,7 @@ bool convolution(Call& call) {
     std::vector<int64_t> sizes{x.size(0), transposed ? w.size(1) * groups : w.size(0)};
     for (long d = 0; d < dims; ++d) {
         if (stride[d] < 1 || extra[d] < 0) return false;
+        if (transposed && extra[d] >= std::max(stride[d], dilation[d])) return false;
         const long reach = dilation[d] * (w.size(d + 2) - 1) + 1;
         sizes.push_back(transposed ? (x.size(d + 2) - 1) * stride[d] - 2 * padding[d] + reach + extra[d]
                                    : (x.size(d + 2) + 2 * padding[d] - reach) / stride[d] + 1);
@@ -521,7 +522,7 @@ bool layer_norm(Call& call) {
     const auto w = call.dense_or_none(2), b = call.dense_or_none(3);
     const auto shape = call[1].toIntVector();
     const long n = row_of(x, shape);
-    if (!n || (w.defined() && w.numel() != n) || (b.defined() && b.numel() != n)) return false;
+    if (!n || (w.defined() && w.sizes() != shape) || (b.defined() && b.sizes() != shape)) return false;
     auto sizes = x.sizes().vec();
     for (size_t i = 0; i < shape.size(); ++i) sizes[sizes.size() - 1 - i] = 1;
     const auto y = made(x.sizes(), x), mean = made(sizes, x), inverse = made(sizes, x);
@@ -537,7 +538,7 @@ bool layer_norm_backward(Call& call) {
     const auto w = call.dense_or_none(5);
     const auto shape = call[2].toIntVector();
     const long n = row_of(x, shape);
-    if (!n || g.sizes() != x.sizes() || (w.defined() && w.numel() != n)) return false;
+    if (!n || g.sizes() != x.sizes() || (w.defined() && w.sizes() != shape)) return false;
     const auto wanted = call[7].toBoolList();
     const auto dx = made_if(wanted[0], x.sizes(), x), dw = made_if(wanted[1], shape, x),
                db = made_if(wanted[2], shape, x);

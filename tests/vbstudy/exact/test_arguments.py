@@ -73,3 +73,23 @@ def test_of_elements_that_are_copied_to_one_place_the_last_stays() -> None:
             assert torch.equal(torch.zeros(1000).index_copy(0, places, values), last)
             assert torch.equal(torch.zeros(1000, 1).index_copy_(0, places, values[:, None])[:, 0], last)
         assert exact.coverage().below == {}
+
+
+def test_an_output_of_another_type_is_treated_as_by_torch() -> None:
+    x = torch.randn(100, 100)
+    usual = torch.sum(x, 0, out=torch.empty(100, dtype=torch.float64))
+    with exact.mode():
+        with pytest.raises(RuntimeError, match="Expected out tensor to have dtype float"):
+            torch.mm(x, x, out=torch.empty(100, 100, dtype=torch.float64))
+        found = torch.sum(x, 0, out=torch.empty(100, dtype=torch.float64))
+    torch.testing.assert_close(found, usual, rtol=1e-12, atol=1e-12)
+
+
+def test_weights_and_paddings_that_do_not_fit_raise_torchs_own_errors() -> None:
+    with exact.mode():
+        with pytest.raises(RuntimeError, match="Expected weight to be of same shape as normalized_shape"):
+            F.layer_norm(torch.ones(2, 3, 4), (3, 4), torch.ones(12))
+        with pytest.raises(RuntimeError, match="Expected bias to be of same shape as normalized_shape"):
+            F.layer_norm(torch.ones(2, 3, 4), (3, 4), None, torch.ones(4, 3))
+        with pytest.raises(RuntimeError, match="output padding must be smaller"):
+            F.conv_transpose2d(torch.ones(1, 2, 5, 5), torch.ones(2, 2, 3, 3), output_padding=1)
