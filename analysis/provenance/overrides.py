@@ -77,6 +77,7 @@ def project_reservations(study: StudyData) -> Iterator[Problem]:
 
 
 def _projects(study: StudyData) -> Iterator[tuple[str, pd.DataFrame]]:
-    for workload, runs in study.runs.groupby("workload", sort=False):
+    """The runs whose record has what was seen of the project."""
+    for workload, runs in study.runs[study.runs.project.notna()].groupby("workload", sort=False):
         if workload in study.projects:
             yield str(workload), runs

@@ -22,7 +22,8 @@ from analysis.load.study import NothingToAnalyse
 from analysis.pipeline import analyze
 from analysis.report.page import page
 from analysis.sameness.weights import read_weights
-from analysis.scan.kept import KeptScanError, read_kept
+from analysis.scan import kept
+from analysis.scan.kept import KeptScanError
 from analysis.scan.run import scan
 from guest.records import harden, robustness, trace
 from guest.records.codec import RecordError, digest, to_json
@@ -240,7 +241,7 @@ def scanning(name: str) -> Callable[[bytes], None]:
 def read_scan(data: bytes) -> None:
     with folder() as directory:
         (directory / "scan.json").write_bytes(data)
-        read_kept(directory)
+        kept.read_scan(directory / "scan.json")
 
 
 def sources() -> list[bytes]:
