@@ -70,16 +70,20 @@ cli.add_section("Exchange", exchange.verify, exchange.export, exchange.import_)
 
 @contextlib.contextmanager
 def _terminate_like_interrupt() -> Iterator[None]:
-    """SIGTERM stops as cleanly as Ctrl-C."""
+    """SIGTERM, and SIGHUP of a terminal that is gone (but under nohup), stop as cleanly as Ctrl-C."""
 
     def interrupt(number: int, frame: Any) -> NoReturn:  # noqa: ARG001
         raise KeyboardInterrupt
 
-    kept = signal.signal(signal.SIGTERM, interrupt)
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    kept = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, kept)
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 def run(arguments: list[str] | None = None) -> int:

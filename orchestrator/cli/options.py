@@ -56,7 +56,7 @@ SEED = click.option(
     help="Of a program's generators.",
     show_default="1",
 )
-TIMEOUT = click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+TIMEOUT = click.option("--timeout", "timeout_s", type=FiniteRange(0, min_open=True), metavar="SECONDS",
                        help="For one run of a program.", show_default="none")  # fmt: skip
 
 

@@ -1,8 +1,11 @@
 import io
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -187,6 +190,33 @@ def test_a_program_that_fails_ends_with_one_and_its_last_lines(tmp_path, capsys)
 def test_mistakes_are_reported(tmp_path, capsys, arguments, code, told):
     assert cli.run(["-C", str(tmp_path), "-q", *arguments]) == code
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("number", "wrapper", "status"),
+    [(signal.SIGTERM, [], 130), (signal.SIGHUP, [], 130), (signal.SIGHUP, ["nohup"], 0)],
+)
+def test_a_terminal_that_is_gone_stops_a_program_as_sigterm_does(tmp_path, number, wrapper, status):
+    folder, scratch, ready = (tmp_path / name for name in ("folder", "scratch", "ready"))
+    folder.mkdir()
+    scratch.mkdir()
+    seconds = 1 if wrapper else 600
+    command = [*wrapper, sys.executable, "-m", "vbstudy", "-q", "-C", str(folder), "try", "--"]
+    program = ["sh", "-c", f"echo $$ >> {ready}; exec sleep {seconds}"]
+    with subprocess.Popen(
+        [*command, *program],
+        env={**os.environ, "TMPDIR": str(scratch)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        while not (ready.exists() and ready.read_text().endswith("\n")):
+            time.sleep(0.05)
+        process.send_signal(number)
+        process.communicate(timeout=120)
+    assert process.returncode == status
+    assert not list(scratch.iterdir())
+    assert not Path("/proc", ready.read_text().split()[0]).exists()
 
 
 @pytest.mark.parametrize(("command", "status"), [("try", 0), ("trace", 2), ("harden", 0)])
