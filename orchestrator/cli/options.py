@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import shlex
@@ -47,6 +48,16 @@ def counts(_context: click.Context, parameter: click.Parameter, text: str | None
     from orchestrator.study.schema import parse_counts
 
     return parse_counts(text, parameter.opts[0]) if text is not None else None
+
+
+class FiniteRange(click.FloatRange):
+    """Numbers in a range: neither "nan" nor "inf" is one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
 
 
 SEED = click.option(
@@ -222,7 +233,7 @@ class Commands(click.Group):
 
 
 class Stopped(Exception):  # noqa: N818  (not an error: the user stopped it)
-    """Ctrl-C or SIGTERM; the text says what is kept, or is not."""
+    """Ctrl-C, SIGTERM or SIGHUP; the text says what is kept, or is not."""
 
 
 class CommandFailed(Exception):  # noqa: N818  (the status is passed on, everything else was reported)

@@ -13,6 +13,7 @@ from guest.records.codec import to_json
 from orchestrator.cli.options import (
     TIMEOUT,
     CommandFailed,
+    FiniteRange,
     Options,
     counts,
     note_misplaced,
@@ -53,7 +54,7 @@ CHECKED = ("bitwise", "predictions", "metric")  # LEVELS of try_verdicts, too he
 @click.option("--against", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Compare with what --save wrote on another machine.")  # fmt: skip
 @TIMEOUT
-@click.option("--disk-limit", "disk_gib", type=click.FloatRange(0, min_open=True), default=10.0,
+@click.option("--disk-limit", "disk_gib", type=FiniteRange(0, min_open=True), default=10.0,
               metavar="GIB",
               help="What one run may write.")  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)

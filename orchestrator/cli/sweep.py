@@ -10,7 +10,15 @@ from pathlib import Path
 
 import click
 
-from orchestrator.cli.options import CommandFailed, Options, note_edited, print_json, result, stdout
+from orchestrator.cli.options import (
+    CommandFailed,
+    FiniteRange,
+    Options,
+    note_edited,
+    print_json,
+    result,
+    stdout,
+)
 from orchestrator.errors import EXIT_RUNS_FAILED, UsageError
 
 FILE_WIDTH = 120  # a pipe has none, and a narrower table cuts its words
@@ -18,11 +26,9 @@ FILE_WIDTH = 120  # a pipe has none, and a narrower table cuts its words
 
 @click.command()
 @click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Runs of each condition, as for sweep.")
-@click.option("--difference", type=click.FloatRange(1e-100, 1e100), default=0.01, metavar="D",
+@click.option("--difference", type=FiniteRange(1e-100, 1e100), default=0.01, metavar="D",
               help="The difference in the metric to detect.")  # fmt: skip
-@click.option(
-    "--sd", type=click.FloatRange(0, 1e100), metavar="SD", help="Used instead of the stored runs' SD."
-)
+@click.option("--sd", type=FiniteRange(0, 1e100), metavar="SD", help="Used instead of the stored runs' SD.")
 @click.option("--hosts", type=click.IntRange(1, 100_000), metavar="H", help="Estimate a fleet of H hosts.")
 @click.option("--cores", type=click.IntRange(1, 4096), metavar="C", help="The cores of each host.")
 @click.option("--memory-mib", type=click.IntRange(min=1), metavar="M", help="The memory of each host.",
@@ -114,7 +120,7 @@ def sweep(
 
 @click.command()
 @click.option("--once", is_flag=True, help="Print one moment and end; so it is without a terminal.")
-@click.option("--every", "every_s", type=click.FloatRange(0.2), default=1.0, metavar="S",
+@click.option("--every", "every_s", type=FiniteRange(0.2), default=1.0, metavar="S",
               help="Seconds between two frames.")  # fmt: skip
 @click.pass_obj
 def watch(options: Options, once: bool, every_s: float) -> None:

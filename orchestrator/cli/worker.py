@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from orchestrator.cli.options import Options
+from orchestrator.cli.options import FiniteRange, Options
 from orchestrator.errors import UsageError
 
 # Those that make guests on the machine that they run on.
@@ -22,7 +22,7 @@ PROVIDERS = ("local", "qemu", "vagrant", "virtualbox")
 @click.option("--memory-mib", type=click.IntRange(min=1), metavar="M", show_default="all",
               help="The memory that guests may have.")  # fmt: skip
 @click.option("--security", type=click.Path(path_type=Path), help="TLS for a tls:// scheduler: a TOML file.")
-@click.option("--wait", "wait_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+@click.option("--wait", "wait_s", type=FiniteRange(0, min_open=True), metavar="SECONDS",
               help="For a scheduler that does not answer.", show_default="for ever")  # fmt: skip
 @click.option("--folder", type=click.Path(path_type=Path), help="The folder of guests and undelivered "
               "runs.", show_default="~/.cache/vbstudy/hosts/NAME")  # fmt: skip
