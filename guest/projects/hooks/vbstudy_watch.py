@@ -73,6 +73,13 @@ class Follower:
     def __iter__(self) -> Any:
         return iter(self._stream)
 
+    def __enter__(self) -> Follower:
+        self._stream.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> Any:
+        return self._stream.__exit__(*error)
+
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:

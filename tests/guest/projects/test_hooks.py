@@ -166,6 +166,13 @@ def test_named_numbers_are_followed_through_print_logging_and_several_files(tmp_
     } <= told
 
 
+def test_a_stream_that_is_followed_is_a_context_manager_as_its_own_is(tmp_path):
+    code = "import sys\nwith sys.stdout as s:\n    print('loss: 0.5', file=s)\nassert sys.stdout.closed\n"
+    out, noticed = run(tmp_path, code, watch=True)
+    assert out == "loss: 0.5\n"
+    assert [n["pairs"] for n in noticed if n["kind"] == "numbers"] == [[["loss", "0.5"]]]
+
+
 def test_of_a_progress_bar_the_last_state_counts(tmp_path):
     code = (
         "import sys\nfor i in range(3):\n    sys.stderr.write(f'\\r{i}/3 loss: 0.{i}')\n"
