@@ -34,11 +34,18 @@ static char process_name[NAME_BYTES]; /* "" until the first draw, but for the pr
 static atomic_int forks;
 static atomic_int device_streams; /* FILEs of the devices that were opened; mostly none */
 
+/* A file of the recording. The program may close any descriptor, and get the number for a file of its own. */
+struct file {
+    int descriptor;
+    dev_t device;
+    ino_t inode;
+};
+
 /* A stream that is open. Several threads may draw from it: all of them hold `lock`. */
 struct stream {
     char name[STREAM_BYTES];
-    int descriptor;
-    int used; /* replay: the file that says how far the stream was read */
+    struct file data;
+    struct file used; /* replay: the file that says how far the stream was read */
     off_t position;
     long draws;
 };
@@ -64,6 +71,12 @@ static void before_fork(void) {
     atomic_fetch_add(&forks, 1);
 }
 
+static int is_ours(const struct file *file) {
+    struct stat found;
+    return fstat(file->descriptor, &found) == 0 && found.st_dev == file->device &&
+           found.st_ino == file->inode;
+}
+
 static void after_fork_in_parent(void) { pthread_mutex_unlock(&lock); }
 
 static void after_fork_in_child(void) {
@@ -72,8 +85,8 @@ static void after_fork_in_child(void) {
     strncat(process_name, suffix, sizeof process_name - strlen(process_name) - 1);
     atomic_store(&forks, 0);
     for (int i = 0; i < stream_count; i++) {
-        close(streams[i].descriptor);
-        if (streams[i].used >= 0) close(streams[i].used);
+        if (is_ours(&streams[i].data)) close(streams[i].data.descriptor);
+        if (is_ours(&streams[i].used)) close(streams[i].used.descriptor);
     }
     stream_count = 0;
     memset(&self, 0, sizeof self);
@@ -235,10 +248,25 @@ static const char *kind_name(char kind) {
     }
 }
 
-static int open_file(const char *stream, const char *ending, int flags) {
+static int open_file(struct file *file, const char *stream, const char *ending, int flags) {
     char path[PATH_BYTES + STREAM_BYTES + 32];
+    struct stat found;
     snprintf(path, sizeof path, "%s/streams/%s%s", folder, stream, ending);
-    return open(path, flags | O_CLOEXEC, 0600);
+    file->descriptor = open(path, flags | O_CLOEXEC, 0600);
+    if (file->descriptor < 0 || fstat(file->descriptor, &found) != 0) return 0;
+    file->device = found.st_dev;
+    file->inode = found.st_ino;
+    return 1;
+}
+
+/* Opens the files of a stream again that the program has closed. */
+static void reopen(struct stream *stream) {
+    int flags = mode == RECORD ? O_WRONLY | O_APPEND : O_RDONLY;
+    if (!is_ours(&stream->data) && !open_file(&stream->data, stream->name, "", flags))
+        fail_to_keep();
+    if (mode == REPLAY && !is_ours(&stream->used) &&
+        !open_file(&stream->used, stream->name, ".used", O_WRONLY))
+        fail_to_keep();
 }
 
 /* The stream of this thread; of a thread that code in C or C++ has started, that of the call site. Which of
@@ -251,18 +279,20 @@ static struct stream *find_stream(const char *site) {
     clean(who);
     snprintf(name, sizeof name, "%s,%s", process_name, who);
     for (int i = 0; i < stream_count; i++)
-        if (strcmp(streams[i].name, name) == 0) return &streams[i];
+        if (strcmp(streams[i].name, name) == 0) {
+            reopen(&streams[i]);
+            return &streams[i];
+        }
     if (stream_count == STREAMS) fail("more than %d threads and call sites draw random numbers", STREAMS);
     struct stream *new = &streams[stream_count];
     memset(new, 0, sizeof *new);
     strcpy(new->name, name);
-    new->used = -1;
-    new->descriptor = open_file(name, "", mode == RECORD ? O_WRONLY | O_CREAT | O_APPEND : O_RDONLY);
-    if (new->descriptor < 0) {
+    new->used.descriptor = -1;
+    if (!open_file(&new->data, name, "", mode == RECORD ? O_WRONLY | O_CREAT | O_APPEND : O_RDONLY)) {
         if (mode == RECORD) fail_to_keep();
         return NULL;
     }
-    if (mode == REPLAY && (new->used = open_file(name, ".used", O_WRONLY | O_CREAT)) < 0) fail_to_keep();
+    if (mode == REPLAY && !open_file(&new->used, name, ".used", O_WRONLY | O_CREAT)) fail_to_keep();
     stream_count++;
     return new;
 }
@@ -289,7 +319,7 @@ static void write_whole(int descriptor, const unsigned char *data, size_t size) 
 }
 
 static void read_whole(struct stream *stream, void *into, size_t size) {
-    if (size > 0 && real_pread(stream->descriptor, into, size, stream->position) != (ssize_t)size)
+    if (size > 0 && real_pread(stream->data.descriptor, into, size, stream->position) != (ssize_t)size)
         fail("the stream %s is cut off", stream->name);
     stream->position += (off_t)size;
 }
@@ -301,9 +331,9 @@ static void record(struct stream *stream, char kind, const char *site, unsigned 
     memcpy(header + 1, &length, 2);
     memcpy(header + 3, &bytes, 4);
     fill_by_kernel(buffer, size);
-    write_whole(stream->descriptor, header, sizeof header);
-    write_whole(stream->descriptor, (const unsigned char *)site, length);
-    write_whole(stream->descriptor, buffer, size);
+    write_whole(stream->data.descriptor, header, sizeof header);
+    write_whole(stream->data.descriptor, (const unsigned char *)site, length);
+    write_whole(stream->data.descriptor, buffer, size);
 }
 
 static void replay(struct stream *stream, char kind, const char *site, unsigned char *buffer, size_t size) {
@@ -313,7 +343,8 @@ static void replay(struct stream *stream, char kind, const char *site, unsigned 
             "recorded",
             kind_name(kind), size, site, process_name, self.name[0] ? self.name : "of a pool");
     unsigned char header[7];
-    if (real_pread(stream->descriptor, header, sizeof header, stream->position) != (ssize_t)sizeof header)
+    if (real_pread(stream->data.descriptor, header, sizeof header, stream->position) !=
+        (ssize_t)sizeof header)
         fail("the recording runs out: %s of %zu bytes is asked for at %s; %ld draws of %s were recorded",
             kind_name(kind), size, site, stream->draws, stream->name);
     stream->position += (off_t)sizeof header;
@@ -333,7 +364,7 @@ static void replay(struct stream *stream, char kind, const char *site, unsigned 
     read_whole(stream, buffer, size);
     stream->draws++;
     uint64_t position = (uint64_t)stream->position;
-    if (pwrite(stream->used, &position, sizeof position, 0) != sizeof position) fail_to_keep();
+    if (pwrite(stream->used.descriptor, &position, sizeof position, 0) != sizeof position) fail_to_keep();
 }
 
 /* TensorFlow numbers its executions with a generator of each pool thread. Which threads of a pool have work

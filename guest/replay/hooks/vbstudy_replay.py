@@ -41,6 +41,41 @@ _open: Any = builtins.open
 Function = Callable[..., Any]
 
 
+class File:
+    """A file of the recording. The program may close any descriptor, and get the number for a file of its
+    own; ours is then opened again."""
+
+    def __init__(self, path: str, flags: int) -> None:
+        self._path, self._flags, self.position = path, flags | os.O_CLOEXEC, 0
+        self._open(os.O_CREAT if flags & os.O_WRONLY else 0)
+
+    def _open(self, more: int = 0) -> None:
+        self._descriptor = os.open(self._path, self._flags | more, 0o600)
+        self._status = os.fstat(self._descriptor)
+
+    def _is_ours(self) -> bool:
+        with contextlib.suppress(OSError):
+            return os.path.samestat(os.fstat(self._descriptor), self._status)
+        return False
+
+    def _number(self) -> int:
+        if not self._is_ours():
+            self._open()
+        return self._descriptor
+
+    def read(self, size: int) -> bytes:
+        data = os.pread(self._number(), size, self.position)
+        self.position += len(data)
+        return data
+
+    def write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._number(), data) :]
+
+    def write_at_start(self, data: bytes) -> None:
+        os.pwrite(self._number(), data, 0)
+
+
 class Streams:
     """What this process draws: a stream for each thread, by the thread's name."""
 
@@ -48,8 +83,8 @@ class Streams:
         self._mode = mode
         self._folder = folder
         self._forks = 0
-        self._files: dict[str, Any] = {}
-        self._used: dict[str, Any] = {}
+        self._files: dict[str, File] = {}
+        self._used: dict[str, File] = {}
         self._lock = threading.RLock()
         self._process = self._claim()
         os.register_at_fork(before=self._before_fork, after_in_child=self._after_fork)
@@ -67,7 +102,7 @@ class Streams:
     def _record(self, name: str, kind: str, what: str, fresh: bytes) -> None:
         file = self._files.get(name)
         if file is None:
-            file = self._files[name] = _open(self._path(name), "ab", buffering=0)
+            file = self._files[name] = File(self._path(name), os.O_WRONLY | os.O_APPEND)
         site = f"{what} at {_caller()}".encode()
         file.write(EVENT.pack(ord(kind), len(site), len(fresh)) + site + fresh)
 
@@ -76,7 +111,7 @@ class Streams:
         file = self._files.get(name)
         if file is None:
             try:
-                file = self._files[name] = _open(self._path(name), "rb")
+                file = self._files[name] = File(self._path(name), os.O_RDONLY)
             except FileNotFoundError:
                 self.fail(f"{asked}, where nothing was asked for when it was recorded")
         header = file.read(EVENT.size)
@@ -86,12 +121,11 @@ class Streams:
         site = file.read(site_length).decode(errors="replace")
         if chr(recorded_kind) != kind or site.partition(" at ")[0] != what:
             self.fail(f"the program asks differently: {asked}; recorded was {site}")
-        data: bytes = file.read(size)
+        data = file.read(size)
         used = self._used.get(name)
         if used is None:
-            used = self._used[name] = _open(self._path(name) + ".used", "wb", buffering=0)
-        used.seek(0)
-        used.write(struct.pack("<Q", file.tell()))
+            used = self._used[name] = File(self._path(name) + ".used", os.O_WRONLY)
+        used.write_at_start(struct.pack("<Q", file.position))
         return data
 
     def note(self, text: str) -> None:

@@ -147,6 +147,50 @@ for _ in range(2):
 
 
 @pytest.mark.parametrize("level", LEVELS)
+def test_a_program_that_closes_all_descriptors_has_its_own_files_to_itself(tmp_path, level):
+    text = """
+import os, random
+os.chdir(os.path.dirname(__file__))
+random.seed(os.getpid())
+drawn = [os.urandom(8)]
+os.closerange(3, 64)  # as daemons do
+files = [open(f"own-{i}.txt", "w+") for i in range(8)]
+for file in files:
+    file.write("my data"); file.flush()
+drawn.append(os.urandom(8))
+random.seed(os.getpid())
+if os.fork() == 0:
+    drawn.append(os.urandom(8)); files[0].write("!"); [file.flush() for file in files]; os._exit(0)
+os.wait()
+for file in files:
+    file.seek(0); assert file.read() == ("my data!" if file is files[0] else "my data"), file.name
+print(*(each.hex() for each in drawn), random.random())
+"""
+    path = program(tmp_path, text)
+    first = recorded(tmp_path, level, sys.executable, path)
+    again = replayed(tmp_path, sys.executable, path)
+    assert again.returncode == 0, again.stderr
+    assert first.stdout == again.stdout != ""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_stream_that_cannot_be_opened_again_leaves_no_recording(tmp_path, level):
+    text = """
+import os
+os.urandom(8)
+os.closerange(3, 64)
+streams = os.environ["VBSTUDY_REPLAY_FOLDER"] + "/streams"
+for name in os.listdir(streams):
+    os.unlink(f"{streams}/{name}")
+files = [os.open("/dev/null", os.O_WRONLY) for _ in range(8)]
+os.urandom(8)
+"""
+    command = ("record", "--level", level, "--output", tmp_path / "run.rec", "--", sys.executable)
+    assert vbstudy(*command, program(tmp_path, text)).returncode == 6
+    assert not (tmp_path / "run.rec").exists()
+
+
+@pytest.mark.parametrize("level", LEVELS)
 def test_processes_that_start_at_the_same_time_are_distinguished_by_what_they_do(tmp_path, level):
     path = program(
         tmp_path,
