@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import functools
+import hashlib
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -154,6 +156,8 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         skipped = {id(t) for t in _tensors(overwritten)}
         given = _tensors((args, kwargs)) if kwargs else _tensors(args)
         inputs = [self._note(t) for t in given if id(t) not in skipped]
+        if numbers := _collect((args, kwargs), int | float | complex):
+            inputs.append(_note_of_numbers(numbers))
         result = func(*args, **kwargs)
         outputs = _tensors(written)
         for tensor in outputs:
@@ -196,7 +200,8 @@ class Notes:
         if address in self._ignored:
             return _noted(tensor, NOT_COMPARED, name)
         key = (address, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
-        version = -1 if tensor.is_inference() else tensor._version
+        # Storages that are not resizable are numpy's as well, which writes to them without a new version.
+        version = -1 if tensor.is_inference() or not storage.resizable() else tensor._version
         known = self._known.get(key)
         if known is not None and known[0] == version >= 0:
             note = known[1]
@@ -277,20 +282,26 @@ def _traits(func: Any) -> Traits:
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    """Those in nested lists, tuples and dictionaries, in order."""
-    found: list[Tensor] = []
-    _collect([value], found)
+    return _collect([value], Tensor)
+
+
+def _collect(values: Iterable[Any], kind: Any) -> list[Any]:
+    """Those of a kind in nested lists, tuples and dictionaries, in order."""
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, kind):
+            found.append(value)
+        elif isinstance(value, dict):
+            found += _collect(value.values(), kind)
+        elif isinstance(value, (list, tuple)):
+            found += _collect(value, kind)
     return found
 
 
-def _collect(values: Iterable[Any], found: list[Tensor]) -> None:
-    for value in values:
-        if isinstance(value, Tensor):
-            found.append(value)
-        elif isinstance(value, dict):
-            _collect(value.values(), found)
-        elif isinstance(value, (list, tuple)):
-            _collect(value, found)
+def _note_of_numbers(numbers: list[Any]) -> TensorNote:
+    """Of the numbers of Python's that an operation gets beside its tensors."""
+    digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).hexdigest()
+    return TensorNote(shape=(len(numbers),), dtype="numbers", hash=digest)
 
 
 def _layout(tensor: Tensor) -> str:
@@ -309,7 +320,7 @@ def _layout(tensor: Tensor) -> str:
 def bits_of(tensor: Tensor) -> np.ndarray:
     """The elements as unsigned integers of their size, one-dimensional, in the order of memory."""
     if tensor.dtype in _USUAL and tensor.is_contiguous() and not tensor.is_neg():
-        return tensor.detach().numpy().reshape(-1).view(UNSIGNED[tensor.element_size()])  # in one step
+        return _memory(tensor)  # in one step
     t = tensor.detach().resolve_neg()
     if not t.is_contiguous():
         t = t.permute(*sorted(range(t.dim()), key=t.stride, reverse=True)).contiguous()
@@ -318,7 +329,15 @@ def bits_of(tensor: Tensor) -> np.ndarray:
     flat = t.reshape(-1)
     if flat.stride(0) != 1:  # of a single element it can be anything
         flat = flat.clone(memory_format=torch.contiguous_format)
-    return flat.view(torch.uint8).numpy().view(UNSIGNED[flat.element_size()])
+    return _memory(flat)
+
+
+def _memory(tensor: Tensor) -> np.ndarray:
+    """A contiguous tensor's. Its `numpy()` would make the program's storage one that cannot be resized."""
+    size = tensor.element_size()
+    buffer: Any = (ctypes.c_uint8 * (tensor.numel() * size)).from_address(tensor.data_ptr())
+    buffer.tensor = tensor  # lives as long as the array
+    return np.ndarray((tensor.numel(),), UNSIGNED[size], buffer)
 
 
 def typed_bits(tensors: Iterable[Tensor]) -> list[tuple[str, np.ndarray]]:

@@ -60,9 +60,9 @@ def test_every_operation_has_its_phase_module_and_line(model):
 
 def test_parameters_and_their_gradients_are_named(model):
     notes = step(model).notes
-    assert [t.name for t in notes[0].inputs] == ["", "0.weight", "0.bias"]
+    assert [t.name for t in notes[0].inputs if t.dtype != "numbers"] == ["", "0.weight", "0.bias"]
     update = next(n for n in notes if n.phase is Phase.OPTIMIZER)
-    assert [t.name for t in update.inputs] == ["0.weight", "0.weight.grad"]
+    assert [t.name for t in update.inputs if t.dtype != "numbers"] == ["0.weight", "0.weight.grad"]
 
 
 def test_what_is_changed_in_place_is_hashed_before_and_after(model):
@@ -99,7 +99,7 @@ def test_memory_that_nothing_was_written_to_is_no_result():
     with watch_model(nn.Identity()) as log:
         torch.empty(1000).fill_(1)
     (fill,) = log.notes
-    assert (fill.op, fill.inputs) == ("aten.fill_.Scalar", ())
+    assert (fill.op, [t.dtype for t in fill.inputs]) == ("aten.fill_.Scalar", ["numbers"])
 
 
 def test_a_hash_is_not_kept_beyond_a_change_nor_beyond_its_memory():
@@ -111,6 +111,39 @@ def test_a_hash_is_not_kept_beyond_a_change_nor_beyond_its_memory():
     before = notes.of(tensor, "")
     tensor.add_(1)
     assert notes.of(tensor, "").hash != before.hash
+
+
+def test_what_numpy_writes_into_a_tensor_is_seen():
+    notes, array, own = Notes(), np.zeros(4, np.float32), torch.zeros(4)
+    for tensor, shared in ((torch.from_numpy(array), array), (own, own.numpy())):
+        before = notes.of(tensor, "").hash
+        shared[:] = 1
+        assert notes.of(tensor, "").hash != before
+
+
+def test_a_tensor_that_was_hashed_can_still_be_resized():
+    tensor = torch.zeros(3)
+    Notes().of(tensor, "")
+    assert tensor.resize_(10).shape == (10,)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda number: torch.ones(3) * number,
+        lambda number: torch.full((3,), number),
+        lambda number: torch.constant_pad_nd(torch.ones(3), [1, 1], value=number),
+        lambda number: torch._foreach_mul([torch.ones(3), torch.ones(3)], [2.0, number]),
+    ],
+)
+def test_numbers_of_python_are_inputs_that_are_compared(operation):
+    def log(number):
+        with watch_model(nn.Identity()) as step:
+            operation(number)
+        return step.notes
+
+    assert log(0.5) == log(0.5)
+    assert compare(log(0.5), log(0.25)).outcome is Outcome.UNLOCATED
 
 
 def test_a_name_that_comes_later_is_noted_with_the_same_hash():
