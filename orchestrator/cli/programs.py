@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from pathlib import Path
 from typing import get_args
@@ -87,7 +88,15 @@ def try_(
     seeded from outside. Compared are all files that it writes (arrays where the format is known, else
     bytes), named numbers that it prints, logs or writes, and its output. Exits with 0 whatever the answer
     is, unless --check is given; with 1 when the program fails."""
-    from orchestrator.programs import conditions, try_report, try_runs, try_saved, try_study, try_which
+    from orchestrator.programs import (
+        conditions,
+        folders,
+        try_report,
+        try_runs,
+        try_saved,
+        try_study,
+        try_which,
+    )
     from orchestrator.programs.try_verdicts import LEVELS, Answer, overall
 
     if level != "bitwise" and not check:
@@ -110,13 +119,16 @@ def try_(
     )
     note_misplaced(options, command)
     not_kept = "results of `try` are not kept"
+    links = folders.notes_of_links(ask.folder)
     if which:
         with running(options, not_kept) as say:
             found = try_which.run(ask, max(c.threads for c in factor.conditions), say)
+        found = dataclasses.replace(found, notes=(*links, *found.notes))
         result(options, to_json(found), try_which.text(found))
         return
     with running(options, not_kept) as say:
         report, seen = try_report.run(ask, factor, exact, say)
+    report = dataclasses.replace(report, notes=(*links, *report.notes))
     try_study.note(report, ask.folder, [condition.threads for condition in factor.conditions])
     if save is not None:
         try_saved.write(save, try_saved.saved(command, factor.name, ask.seed, seen))

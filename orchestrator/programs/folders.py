@@ -18,6 +18,7 @@ from orchestrator.files import make_writable, remove_folder
 from orchestrator.study.snapshots import SKIPPED
 
 COPY_LIMIT_BYTES = 2 << 30
+LINKS_NAMED = 5
 # Times and process numbers that programs put into the names of files and folders (TensorBoard's
 # `events.out.tfevents.1700000000.host.123.0`, `runs/Nov23_16-34-48_host`, `2026-11-23_16-34-48`; Hydra's
 # `2026-11-23/16-34-48`).
@@ -78,6 +79,24 @@ def copy(folder: Path, target: Path) -> Path:
         raise UsageError(f"{error.filename or folder}: cannot be copied: {error.strerror}") from None
     make_writable(target)
     return target.resolve()
+
+
+def notes_of_links(folder: Path) -> tuple[str, ...]:
+    """On links by which a run reaches what is not its copy's."""
+    found: list[str] = []
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in SKIPPED)
+        paths = [Path(parent) / name for name in (*folders, *sorted(files))]
+        found += [p.relative_to(folder).as_posix() for p in paths if _leads_out(p, folder.resolve())]
+    names = ", ".join([*found[:LINKS_NAMED], *(["..."] if found[LINKS_NAMED:] else [])])
+    told = "what is written there is neither kept apart nor compared"
+    return (f"links that lead out of the folder: {names}; {told}",) if found else ()
+
+
+def _leads_out(path: Path, folder: Path) -> bool:
+    if not path.is_symlink():
+        return False
+    return path.readlink().is_absolute() or not Path(os.path.realpath(path)).is_relative_to(folder)
 
 
 def left_out(folder: str, names: list[str]) -> set[str]:

@@ -242,6 +242,19 @@ def test_a_terminal_shows_how_long_a_run_takes(tmp_path, monkeypatch, terminal):
     assert bool(re.search(r"running 0:00:0[1-9]", shown.getvalue())) == terminal
 
 
+def test_links_that_lead_out_of_the_folder_are_named(tmp_path, capsys):
+    folder = tmp_path / "project"
+    for each in (folder / "kept", tmp_path / "real"):
+        each.mkdir(parents=True)
+    links = {"out": tmp_path / "real", "kept/up": "../../real", "own": folder / "kept", "inside": "kept"}
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+    (folder / "train.py").write_text("open('out/log', 'a').write('x')\nprint('loss: 1')")
+    assert cli.run(["-C", str(folder), "-q", "--json", "try", "--", sys.executable, "train.py"]) == 0
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    assert note.startswith("links that lead out of the folder: out, own, kept/up; what is written there")
+
+
 def test_a_program_that_no_copy_of_the_folder_has_is_run_where_it_lies(tmp_path, capsys):
     environment = tmp_path / "project" / ".venv" / "bin"
     environment.mkdir(parents=True)
