@@ -19,17 +19,20 @@ BITWISE, PREDICTIONS, METRIC, OUTPUT = "bitwise", "predictions", "metric", "outp
 LEVELS = (BITWISE, PREDICTIONS, METRIC)  # the output counts where there is nothing else
 # What is printed with a number and is no result: times and speeds, and what counts threads or processes.
 NO_RESULT = re.compile(
-    r"time|took|\bsec|second|elapsed|\beta\b|duration|speed|throughput|/s\b|per_second|\bms\b|(?<![a-z])date|"
-    r"\bpid\b|memory|thread|cpu|(?<![a-z])cores?(?![a-z])|worker|process|(?<![a-z])port(?![a-z])|\bgib?\b|\bmib?\b|"
-    r"usage|wall|clock|\bfps\b|flops|(?:^|[._ -])(?:id|uu?id|session)$|"
-    r"(?:^|[. ])(epoch|step|iter|iteration|batch|seed|line)$",
+    r"(?:(?<![a-z])|(?-i:(?<=[a-z])(?=[A-Z])))"  # words: neither `sentiment` nor `parsec`, but `fitTime`
+    r"(?:(?:run|wall|date|up|real|cpu|step|epoch|train|fit)?time(?:s|r|rs|stamps?)?|took|secs?|seconds?|elapsed|"
+    r"eta|durations?|speed(?:up)?|throughput|per_second|ms|date|pid|memory|[nm]?threads?|[nm]?cpus?|[nm]?cores?|"
+    r"[nm]?workers?|(?:multi)?process(?:es|ing|ors?)?|port|gib?|mib?|usage|wall|clock|fps|[kmgtp]?flops)(?![a-z])|"
+    r"/s\b|(?:^|[._ -])(?:id|uu?id|session)$|(?:^|[. ])(epoch|step|iter|iteration|batch|seed|line)$",
     re.IGNORECASE,
 )
-RESULT = re.compile(
-    r"loss|acc(?!um|el|ess|ept)|score|\bf1|auc|err|mse|mae|r2\b|perplex|ppl|bleu|rouge|precision|recall|iou|dice|"
-    r"reward|return|nll|elbo|likelihood|\bval|_val|test|eval(?!_steps)|metric|correct|top.?[15]\b|silhouette|inertia",
-    re.IGNORECASE,
+MEASURES = (
+    r"loss|acc(?!um|el|ess|ept)|score(?!_time)|\bf1|auc|err|mse|mae|mape|r2\b|perplex|ppl|bleu|rouge|precision|"
+    r"recall|iou|dice|reward|nll|elbo|likelihood|correct|top.?[15]\b|silhouette|inertia"
 )
+# A result whatever else its name says, as `speed MAE`.
+MEASURE = re.compile(rf"(?<![a-z])(?:log|n?r|s|m)?(?:{MEASURES})", re.IGNORECASE)
+RESULT = re.compile(rf"{MEASURES}|return|\bval|_val|test|eval(?!_steps)|metric", re.IGNORECASE)
 DIGITS = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?)")
 # In a line of output, what changes from run to run: clock times, durations, speeds, addresses.
 PASSING = re.compile(
@@ -40,7 +43,7 @@ PASSING = re.compile(
 )
 WARNING = re.compile(r"warn(?:ings?|ed)?\b", re.IGNORECASE)
 PYTHON_WARNING = re.compile(r":\d+: \w*Warning: ")
-ABOUT_MACHINE = re.compile(r"thread|cpu|\bcores?\b|worker|process", re.IGNORECASE)
+ABOUT_MACHINE = re.compile(r"cpu|\bcores?\b|(?:thread|worker|process(?:e|or)?)s?(?![a-z])", re.IGNORECASE)
 NUMBER, TEXT = "number", "text"
 TEXT_CHARACTERS = 160
 
@@ -249,9 +252,10 @@ def _numbers(trials: Sequence[Trial]) -> tuple[list[Compared], int]:
     for name in dict.fromkeys(name for trial in trials for name in trial.metrics):
         bare = name.split(" @ ")[0]
         values = [trial.metrics.get(name, ()) for trial in trials]
-        if NO_RESULT.search(bare) or _echoes(trials, values):
+        key = bare.rpartition(": ")[2]
+        if _passes(key) or _echoes(trials, values):
             continue
-        result = bool(RESULT.search(bare.rpartition(": ")[2]))
+        result = bool(RESULT.search(key))
         ends = list(dict.fromkeys(v[-1] for v in values if v))
         count = max(map(len, values))
         remark = _listed(ends) + (f", last of {count}" if count > 1 else "")
@@ -263,6 +267,10 @@ def _numbers(trials: Sequence[Trial]) -> tuple[list[Compared], int]:
         else:
             compared.append(one)
     return compared, constants
+
+
+def _passes(name: str) -> bool:
+    return bool(NO_RESULT.search(name)) and not MEASURE.search(name)
 
 
 def _echoes(trials: Sequence[Trial], values: Sequence[tuple[str, ...]]) -> bool:
@@ -282,9 +290,12 @@ def comparable(line: str) -> str:
     """A line of output without what changes from run to run; "" for one that says nothing of results."""
     if WARNING.search(line):
         return ""
-    line = PAIR.sub(lambda m: m[0].replace(m["value"], "#") if NO_RESULT.search(m["name"]) else m[0], line)
+    line = PAIR.sub(lambda m: m[0].replace(m["value"], "#") if _passes(m["name"]) else m[0], line)
     line = PASSING.sub("#", line)
-    return DIGITS.sub("#", line) if ABOUT_MACHINE.search(line) else line
+    if not ABOUT_MACHINE.search(line):
+        return line
+    results = [m["value"] for m in PAIR.finditer(line) if MEASURE.search(m["name"])]
+    return " ".join((DIGITS.sub("#", line), *results))
 
 
 def _printed(lines: Sequence[str]) -> Iterator[tuple[str, int, str]]:

@@ -50,6 +50,31 @@ def test_a_score_is_a_metric():
         assert decide(trials(metrics=[(name, "1122")]))[2].answer is Answer.MATTERS, name
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["speed mae", "sentiment accuracy", "processed/metrics.csv: loss", "time_series.json: mae", "estimated",
+     "memory/run.csv: tokens", "time_rmse"],
+)  # fmt: skip
+def test_a_result_is_compared_whatever_its_file_or_the_rest_of_its_name_is_called(name):
+    assert decide(trials(metrics=[(name, "1122")]))[2].answer is Answer.MATTERS
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["score_time", "fitTime", "eval_runtime", "train_samples_per_second", "tokens/s", "num_workers",
+     "_timestamp", "timing.json: wall_clock", "step time"],
+)  # fmt: skip
+def test_times_and_counts_of_the_machine_are_known_by_their_words(name):
+    assert decide(trials(metrics=[(name, "1234")]))[2].answer is Answer.ABSENT
+
+
+@pytest.mark.parametrize(
+    "line", ["speed MAE: {}", "sentiment accuracy: {}", "preprocessed rows: {}", "4 workers, accuracy: {}"]
+)
+def test_a_result_in_a_line_about_speed_or_the_machine_is_a_difference_of_the_output(line):
+    assert comparable(line.format(0.5)) != comparable(line.format(0.6))
+
+
 def test_constants_are_counted_and_losses_stand_first():
     named = [("batch_size", "8888"), ("embd_pdrop", "0000"), ("tokens", "1122"), ("loss", "3344")]
     verdict = decide(trials(metrics=named))[2]
