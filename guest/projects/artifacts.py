@@ -133,9 +133,17 @@ def _csv(path: Path) -> tuple[np.ndarray, None]:
     import numpy as np
 
     with path.open(encoding="utf-8") as file:
-        first = [part.strip(" \"'\n") for part in file.readline().split(",")]
+        first, *rows = [[part.strip(" \"'\n") for part in line.split(",")] for line in file] or [[""]]
     header = any(not is_number(part) for part in first)
-    return np.loadtxt(path, delimiter=",", skiprows=int(header), ndmin=1), None
+    names = [row[0] for row in rows if row != [""]]
+    # The first of several columns holds the rows' identifiers: whole numbers or text, no two the same.
+    named = len(first) > 1 and len(set(names)) == len(names) > 1 and not any(map(_is_fraction, names))
+    columns = range(1, len(first)) if named else None
+    return np.loadtxt(path, delimiter=",", skiprows=int(header), ndmin=1, usecols=columns), None
+
+
+def _is_fraction(text: str) -> bool:
+    return is_number(text) and not text.lstrip("+-").isdecimal()
 
 
 def is_number(text: str) -> bool:

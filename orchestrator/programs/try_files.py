@@ -79,18 +79,21 @@ def read(path: Path, role: Role) -> FileSeen:
         return _raw(path, role, "")
     try:
         if role is Role.PREDICTIONS:
-            return _predictions(artifacts.load_predictions(path))
+            return _predictions(path)
         arrays = artifacts.load_weights(path)
     except artifacts.ArtifactError as error:
         return _raw(path, role, str(error).removeprefix(f"{path.name}: ").split(": write a")[0])
     return FileSeen(role=role, digest=hash_arrays(arrays), parsed=True, caveat="", count=len(arrays))
 
 
-def _predictions(found: artifacts.Predictions) -> FileSeen:
+def _predictions(path: Path) -> FileSeen:
+    found, table = artifacts.load_predictions(path), path.suffix.lower() == ".csv"
     classes = found.classes()
+    if table and found.values.ndim == 2 and (found.values == found.values.round()).all(axis=0).any():
+        classes = None  # a column of whole numbers is none of scores
     return FileSeen(
         role=Role.PREDICTIONS,
-        digest=hash_arrays({"values": found.values}),
+        digest=_bytes(path)[0] if table else hash_arrays(artifacts.load_weights(path)),
         parsed=True,
         caveat="" if classes is not None else "numbers, no classes: compared bit for bit",
         classes="" if classes is None else hash_arrays({"classes": classes}),

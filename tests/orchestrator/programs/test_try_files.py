@@ -44,6 +44,36 @@ def test_arrays_of_any_name_are_compared_as_arrays(tmp_path):
     assert (one.parsed, one.count) == (True, 1)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("id,label\n101,3\n102,5\n", "id,label\n101,3\n102,6\n"),
+        ("id,label\na.png,3\nb.png,5\n", "id,label\na.png,3\nb.png,6\n"),
+        ("id,p0,p1\n101,0.1,0.9\n102,0.2,0.8\n", "id,p0,p1\n101,0.1,0.9\n102,0.8,0.2\n"),
+        ("y_true,y_pred\n1,0\n1,0\n2,0\n", "y_true,y_pred\n1,1\n1,0\n2,0\n"),
+        ("label,sure\n2,0.5\n2,0.25\n", "label,sure\n1,0.5\n2,0.25\n"),
+    ],
+)
+def test_the_classes_of_a_table_are_not_its_identifiers(tmp_path, one, other):
+    found = []
+    for text in (one, other):
+        (tmp_path / "submission.csv").write_text(text)
+        found.append(read(tmp_path / "submission.csv", Role.PREDICTIONS))
+    assert found[0].parsed
+    assert (found[0].classes or found[0].digest) != (found[1].classes or found[1].digest)
+
+
+def test_all_arrays_of_predictions_are_compared_and_no_metadata_of_their_file(tmp_path):
+    logits = np.eye(4, dtype=np.float32)
+    found = []
+    for save, value in ((np.savez, 0.0), (np.savez_compressed, 0.0), (np.savez, 0.5)):
+        save(tmp_path / "logits.npz", logits=logits, embedding=np.full(3, value))
+        found.append(read(tmp_path / "logits.npz", Role.PREDICTIONS))
+    assert found[0] == found[1]
+    assert found[0].classes == found[2].classes
+    assert found[0].digest != found[2].digest
+
+
 def test_a_pickle_is_compared_by_its_bytes_with_a_caveat_and_never_loaded(tmp_path):
     (tmp_path / "model.pkl").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
     seen = read(tmp_path / "model.pkl", Role.WEIGHTS)
