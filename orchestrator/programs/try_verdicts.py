@@ -108,7 +108,7 @@ def decide(trials: Sequence[Trial]) -> tuple[LevelVerdict, ...]:
     roles = {name: file.role for trial in trials for name, file in trial.files.items()}
     every = sorted(roles, key=lambda name: (roles[name] is not Role.WEIGHTS, name))
     predicted = [name for name in every if roles[name] is Role.PREDICTIONS]
-    files = [_file(trials, name, lambda file: file.digest) for name in every if name not in predicted]
+    files = [_file(trials, name, lambda file: file.digest) for name in every]
     predictions = [_file(trials, name, lambda file: file.classes or file.digest) for name in predicted]
     numbers, constants = _numbers(trials)
     if len({trial.status for trial in trials}) > 1:
@@ -138,8 +138,14 @@ def first_shown(answers: Collection[Answer]) -> Answer:
 
 
 def _judge(level: str, compared: Sequence[Compared], constants: int = 0) -> LevelVerdict:
-    # What was read beats what was only compared byte for byte.
-    deciding = [each for each in compared if each.certain] or compared
+    # What was read beats bytes that do not repeat, but not those of a model where no model was read.
+    read = {each.kind for each in compared if each.certain}
+    models = {Role.WEIGHTS.value, Role.PREDICTIONS.value} - read
+    deciding = [
+        each
+        for each in compared
+        if each.certain or not read or each.answer is Answer.MATTERS or each.kind in models
+    ]
     answer = first_shown({each.answer for each in deciding if each.result or each.answer is not Answer.SAME})
     order = sorted(compared, key=lambda each: (SHOWN_FIRST.index(each.answer), not each.result))
     return LevelVerdict(level=level, answer=answer, compared=tuple(order), constants=constants)

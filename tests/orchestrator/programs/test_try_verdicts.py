@@ -90,6 +90,30 @@ def test_files_that_were_read_outweigh_those_that_were_not():
     assert (verdict.compared[0].name, verdict.compared[0].unrepeated) == ("args.bin", LABELS)
 
 
+@pytest.mark.parametrize(
+    ("digests", "answer"),
+    [("aaaa", Answer.SAME), ("aabb", Answer.MATTERS), ("abcd", Answer.INCONCLUSIVE)],
+)
+def test_data_that_were_read_do_not_outweigh_a_model_that_was_not(digests, answer):
+    data = FileSeen(role=Role.OTHER, digest="x", parsed=True, caveat="")
+    verdict = decide(trials(files=[{"X.npy": data, "m.pkl": file(d, parsed=False)} for d in digests]))[0]
+    assert verdict.answer is answer
+    assert answer is Answer.SAME or verdict.compared[0].name == "m.pkl"
+
+
+def test_bytes_that_repeat_and_differ_between_thread_counts_are_a_difference():
+    files = [{"m.pt": file("x"), "words.txt": file(digest, parsed=False)} for digest in "aabb"]
+    assert decide(trials(files=files))[0].answer is Answer.MATTERS
+
+
+def test_predictions_of_equal_classes_and_other_bits_differ_bitwise_alone():
+    files = [
+        {"logits.npy": FileSeen(role=Role.PREDICTIONS, digest=d, parsed=True, caveat="", classes="c")}
+        for d in "aabb"
+    ]
+    assert [verdict.answer for verdict in decide(trials(files=files))[:2]] == [Answer.MATTERS, Answer.SAME]
+
+
 def test_a_file_that_some_runs_do_not_write_differs():
     files = [{}, {}, {"m.pt": file("x")}, {"m.pt": file("x")}]
     verdict = decide(trials(files=files))[0]
