@@ -60,10 +60,12 @@ def locate(folder: Path, name: str, what: str) -> Path:
     return path
 
 
-def load_weights(path: Path) -> dict[str, np.ndarray]:
-    """Arrays by name. Raises ArtifactError for what cannot be read without running code from it."""
+def load_weights(path: Path, *, whole: bool = False) -> dict[str, np.ndarray]:
+    """Arrays by name; of a checkpoint of PyTorch the model's, or all (`whole`). Raises ArtifactError for what
+    cannot be read without running code from it."""
+    suffix = path.suffix.lower()
     try:
-        found = _READERS.get(path.suffix.lower(), _refused)(path)
+        found = _torch(path, whole) if suffix in TORCH else _READERS.get(suffix, _refused)(path)
     except ArtifactError as error:
         raise ArtifactError(f"{path.name}: {error}") from None
     except ImportError as error:
@@ -173,7 +175,7 @@ def _safetensors(path: Path) -> dict[str, np.ndarray]:
             return {name: _array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
 
 
-def _torch(path: Path) -> dict[str, np.ndarray]:
+def _torch(path: Path, whole: bool) -> dict[str, np.ndarray]:
     import pickle
     import warnings
 
@@ -186,7 +188,7 @@ def _torch(path: Path) -> dict[str, np.ndarray]:
         raise ArtifactError(
             f"is a pickle that holds more than tensors, which is never loaded: {INSTEAD}"
         ) from None
-    for name in STATES:
+    for name in () if whole else STATES:
         if isinstance(loaded, dict) and isinstance(loaded.get(name), dict):
             loaded = loaded[name]
             break
@@ -242,5 +244,4 @@ _READERS: dict[str, Callable[[Path], dict[str, np.ndarray]]] = {
     **dict.fromkeys((".npz", ".npy"), _numpy),
     **dict.fromkeys((".h5", ".hdf5"), _hdf5),
     ".keras": _keras,
-    **dict.fromkeys(TORCH, _torch),
 }

@@ -80,7 +80,7 @@ def read(path: Path, role: Role) -> FileSeen:
     try:
         if role is Role.PREDICTIONS:
             return _predictions(path)
-        arrays = artifacts.load_weights(path)
+        arrays = artifacts.load_weights(path, whole=True)
     except artifacts.ArtifactError as error:
         return _raw(path, role, str(error).removeprefix(f"{path.name}: ").split(": write a")[0])
     return FileSeen(role=role, digest=hash_arrays(arrays), parsed=True, caveat="", count=len(arrays))

@@ -156,8 +156,7 @@ def _once(
         else:
             files[name] = read(path, role)
     files |= dict(itertools.chain(_reported(out / prepare.REPORTED), _outside(noticed)))
-    if not any(file.parsed and file.role is Role.WEIGHTS for file in files.values()):
-        files |= _in_memory(noticed)
+    files |= _in_memory(noticed)
     stray = [f"child processes left running, and ended: {ended.strays}"] if ended.strays else []
     stray += [f"child processes left running that cannot be ended: {ended.unended}"] if ended.unended else []
     trial = Trial(
@@ -246,7 +245,7 @@ def _outside(noticed: Sequence[notices.Notice]) -> Iterator[tuple[str, FileSeen]
 
 
 def _in_memory(noticed: Sequence[notices.Notice]) -> dict[str, FileSeen]:
-    """The weights that were trained, of a program that writes none that can be read."""
+    """The weights that were trained: a file may have those of before, or not be read."""
     held = sorted((n for n in noticed if n["kind"] == "weights"), key=lambda notice: str(notice["digest"]))
     if not held:
         return {}

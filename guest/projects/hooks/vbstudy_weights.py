@@ -1,6 +1,5 @@
 """The weights that a program trains, whether it saves them or not: what the last optimizers of PyTorch and
-Keras have changed, hashed when the process ends. For `vbstudy try`, which compares them where no file holds
-them."""
+Keras have changed, hashed when the process ends. For `vbstudy try`."""
 
 from __future__ import annotations
 

@@ -74,6 +74,17 @@ def test_all_arrays_of_predictions_are_compared_and_no_metadata_of_their_file(tm
     assert found[0].digest != found[2].digest
 
 
+def test_all_tensors_of_a_checkpoint_are_compared(tmp_path):
+    torch = pytest.importorskip("torch")
+    found = []
+    for value in (1.0, 2.0):
+        tensors = {"w": torch.ones(3)}
+        torch.save({"model": tensors, "ema": {"w": torch.ones(3) * value}}, tmp_path / "last.pt")
+        found.append(read(tmp_path / "last.pt", Role.WEIGHTS))
+    assert found[0].digest != found[1].digest
+    assert found[0].count == 2
+
+
 def test_a_pickle_is_compared_by_its_bytes_with_a_caveat_and_never_loaded(tmp_path):
     (tmp_path / "model.pkl").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
     seen = read(tmp_path / "model.pkl", Role.WEIGHTS)
