@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import hashlib
-import itertools
 import json
 import re
 import zipfile
@@ -37,6 +36,13 @@ DEPTH = 30
 THREAD_COUNT = re.compile(rb"\[(num_threads): \d+\]|(_?n_threads)(?:\x94|q.|r.{4})(?:K.|M..)", re.DOTALL)
 LONGEST = 64  # of these
 SEPARATED = {".csv": ",", ".tsv": "\t"}
+# In text, what changes from run to run: clock times, durations, speeds, addresses.
+PASSING = re.compile(
+    r"\b[IWEF]\d{4} [^\]]*\]|0x[0-9a-fA-F]+|\d{4}-\d\d-\d\d|\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?"
+    r"|\d+(?:\.\d+)?(?:e[-+]?\d+)?\s?(?:[mun]?s|secs?|seconds?|mins?|minutes?|hours?|[kM]?it/s|[kMG]i?B)\b"
+    r"|\d+(?:\.\d+)?\s?(?:\w+/s|\w+ per second)",
+    re.IGNORECASE,
+)
 Named = Iterator[tuple[str, str]]
 
 
@@ -175,16 +181,37 @@ class _Written(str):
     __slots__ = ()
 
 
-def numbers(path: Path) -> dict[str, tuple[str, ...]]:
+class _Text(str):
+    """What is no number."""
+
+    __slots__ = ()
+
+
+def numbers(path: Path) -> tuple[dict[str, tuple[str, ...]], FileSeen | None]:
     """The named numbers of JSON, CSV and TensorBoard's events: the values of each name, in the order of the
-    file. Nothing for a file that is too large or not of the format of its name."""
+    file; and its text, where it has some beside them. Nothing for a file that is too large or not of the
+    format of its name."""
     if path.stat().st_size > NUMBERS_BYTES:
-        return {}
+        return {}, None
+    named: list[tuple[str, str]] = []
+    cells, worded = hashlib.sha256(), False
     try:
-        named = list(itertools.islice(_named(path), NUMBERS + 1))
+        for name, value in _named(path):
+            text = PASSING.sub("#", value) if isinstance(value, _Text) else None
+            cells.update(json.dumps((name, text)).encode())  # of a number its place
+            worded |= text is not None
+            if text is None:
+                named.append((name, value))
+            if len(named) > NUMBERS:
+                return {}, None
     except (OSError, ValueError, csv.Error, RecursionError):
-        return {}
-    return by_name(named) if len(named) <= NUMBERS else {}
+        return {}, None
+    if not (named and worded):
+        return by_name(named), None
+    words = FileSeen(
+        role=Role.OTHER, digest=cells.hexdigest(), parsed=False, caveat="its text, without times"
+    )
+    return by_name(named), words
 
 
 def by_name(named: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
@@ -220,6 +247,8 @@ def _leaves(value: Any, name: str, depth: int = 0) -> Named:
             yield from _leaves(each, name, depth + 1)
     elif isinstance(value, int | float | _Written) and not isinstance(value, bool):
         yield name or "value", str(value)
+    else:
+        yield name or "value", _Text(value)
 
 
 def _columns(path: Path, separator: str) -> Named:
@@ -229,6 +258,6 @@ def _columns(path: Path, separator: str) -> Named:
         named = not any(map(artifacts.is_number, head))
         columns = [text.strip() for text in head] if named else [f"column {i + 1}" for i in range(len(head))]
         for row in rows if named else (head, *rows):
+            columns += [f"column {i + 1}" for i in range(len(columns), len(row))]
             for name, value in zip(columns, row, strict=False):
-                if artifacts.is_number(value):
-                    yield name, value.strip()
+                yield name, value.strip() if artifacts.is_number(value) else _Text(value)

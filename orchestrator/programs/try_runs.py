@@ -151,10 +151,10 @@ def _once(
     files: dict[str, FileSeen] = {}
     for name, path in folders.written(work, before).items():
         role = role_of(name)
-        if role is not Role.PREDICTIONS and (values := numbers(path)):
-            metrics |= {f"{name}: {key}": each for key, each in values.items()}
-        else:
-            files[name] = read(path, role)
+        values, words = ({}, None) if role is Role.PREDICTIONS else numbers(path)
+        metrics |= {f"{name}: {key}": each for key, each in values.items()}
+        if words or not values:
+            files[name] = words or read(path, role)
     files |= dict(itertools.chain(_reported(out / prepare.REPORTED), _outside(noticed)))
     files |= _in_memory(noticed)
     stray = [f"child processes left running, and ended: {ended.strays}"] if ended.strays else []

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from guest.projects.hooks.vbstudy_watch import PAIR
 from guest.records.printable import counted
 from orchestrator.programs.folders import numbered
-from orchestrator.programs.try_files import FileSeen, Role
+from orchestrator.programs.try_files import PASSING, FileSeen, Role
 
 BITWISE, PREDICTIONS, METRIC, OUTPUT = "bitwise", "predictions", "metric", "output"
 LEVELS = (BITWISE, PREDICTIONS, METRIC)  # the output counts where there is nothing else
@@ -34,13 +34,6 @@ MEASURES = (
 MEASURE = re.compile(rf"(?<![a-z])(?:log|n?r|s|m)?(?:{MEASURES})", re.IGNORECASE)
 RESULT = re.compile(rf"{MEASURES}|return|\bval|_val|test|eval(?!_steps)|metric", re.IGNORECASE)
 DIGITS = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?)")
-# In a line of output, what changes from run to run: clock times, durations, speeds, addresses.
-PASSING = re.compile(
-    r"\b[IWEF]\d{4} [^\]]*\]|0x[0-9a-fA-F]+|\d{4}-\d\d-\d\d|\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?"
-    r"|\d+(?:\.\d+)?(?:e[-+]?\d+)?\s?(?:[mun]?s|secs?|seconds?|mins?|minutes?|hours?|[kM]?it/s|[kMG]i?B)\b"
-    r"|\d+(?:\.\d+)?\s?(?:\w+/s|\w+ per second)",
-    re.IGNORECASE,
-)
 WARNING = re.compile(r"warn(?:ings?|ed)?\b", re.IGNORECASE)
 PYTHON_WARNING = re.compile(r":\d+: \w*Warning: ")
 ABOUT_MACHINE = re.compile(r"cpu|\bcores?\b|(?:thread|worker|process(?:e|or)?)s?(?![a-z])", re.IGNORECASE)

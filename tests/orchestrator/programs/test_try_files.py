@@ -150,6 +150,7 @@ def test_a_damaged_archive_is_compared_by_its_bytes(tmp_path):
                                                                     "log.lr": ("1e-3",)}),
         ("l.jsonl", '{"a": 1}\n\n{"a": 2}\n', {"a": ("1", "2")}),
         ("h.csv", "epoch,loss\n1,0.5\n2,0.25\n", {"epoch": ("1", "2"), "loss": ("0.5", "0.25")}),
+        ("c.csv", "# results\n0,0.5\n", {"# results": ("0",), "column 2": ("0.5",)}),
         ("n.csv", "1,2\n3,x\n", {"column 1": ("1", "3"), "column 2": ("2",)}),
         ("e.csv", "", {}),
         ("bad.json", '{"a": ', {}),
@@ -160,13 +161,41 @@ def test_a_damaged_archive_is_compared_by_its_bytes(tmp_path):
 )  # fmt: skip
 def test_numbers_are_read_from_files_as_they_are_written(tmp_path, name, text, found):
     (tmp_path / name).write_text(text)
-    assert numbers(tmp_path / name) == found
+    assert numbers(tmp_path / name)[0] == found
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("labels.csv", "row,label\n0,cat\n1,dog\n", "row,label\n0,dog\n1,cat\n"),
+        ("gaps.csv", "a,b\n1,\n,2\n1,2\n", "a,b\n,2\n1,\n1,2\n"),
+        ("labels.json", '{"labels": ["cat", "dog"], "n": 9}', '{"labels": ["dog", "cat"], "n": 9}'),
+        ("flags.jsonl", '{"n": 1, "right": true}', '{"n": 1, "right": false}'),
+    ],
+)
+def test_text_beside_numbers_is_compared(tmp_path, name, one, other):
+    found = []
+    for text in (one, other):
+        (tmp_path / name).write_text(text)
+        found.append(numbers(tmp_path / name))
+    assert found[0][0] == found[1][0]
+    assert found[0][1].digest != found[1][1].digest
+
+
+def test_times_and_numbers_are_no_text(tmp_path):
+    found = []
+    for value in (1, 2):
+        (tmp_path / "a.jsonl").write_text(f'{{"at": "2026-11-27T12:00:0{value}", "seconds": {value}}}')
+        found.append(numbers(tmp_path / "a.jsonl")[1])
+    assert found[0] == found[1] is not None
+    (tmp_path / "b.json").write_text('{"a": [1, 2.5]}')
+    assert numbers(tmp_path / "b.json")[1] is None
 
 
 def test_numbers_are_read_from_tensorboard(tmp_path):
     path = tmp_path / "events.out.tfevents.1.host"
     path.write_bytes(bytes.fromhex(test_events.TENSORFLOW))
-    assert numbers(path) == {"acc": ("0.25", "0.5", "0.75")}
+    assert numbers(path)[0] == {"acc": ("0.25", "0.5", "0.75")}
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_characters=".")), st.floats()))
@@ -177,7 +206,7 @@ def test_every_number_of_an_object_is_found(tmp_path_factory, values):
     expected: dict[str, list[float]] = {}
     for name, value in values.items():
         expected.setdefault(name or "value", []).append(value)
-    found = {name: list(map(float, written)) for name, written in numbers(path).items()}
+    found = {name: list(map(float, written)) for name, written in numbers(path)[0].items()}
     assert found.keys() == expected.keys()
     for name, several in found.items():
         assert several == pytest.approx(expected[name], nan_ok=True, abs=math.ulp(0))
