@@ -280,8 +280,11 @@ def check_begun(store: Store) -> None:
     from analysis.load.runs import run_folders
     from orchestrator.sweep.status import at_work
 
-    if not run_folders(store.directory) and (running := at_work(store)) is not None:
-        raise UsageError(f"no run is finished yet; {running[1]}; next: vbstudy {running[0]}")
+    if (running := at_work(store)) is None:
+        return
+    with contextlib.suppress(OSError):  # what goes meanwhile had begun
+        if not run_folders(store.directory):
+            raise UsageError(f"no run is finished yet; {running[1]}; next: vbstudy {running[0]}")
 
 
 @contextlib.contextmanager
