@@ -60,9 +60,10 @@ class OpenGuests:
         interrupt is raised when all are closed."""
         try:
             while self._idle:
+                name, session = next(iter(self._idle.items()))
                 with contextlib.suppress(VbstudyError):
-                    self.close(next(iter(self._idle.values())))
-                self._idle.pop(next(iter(self._idle)))
+                    self.close(session)
+                del self._idle[name]
         except KeyboardInterrupt:
             self.close_idle()
             raise

@@ -23,7 +23,6 @@ from analysis.pipeline import analyze
 from analysis.report.page import page
 from analysis.sameness.weights import read_weights
 from analysis.scan import kept
-from analysis.scan.kept import KeptScanError
 from analysis.scan.run import scan
 from guest.records import harden, robustness, trace
 from guest.records.codec import RecordError, digest, to_json
@@ -286,5 +285,5 @@ READERS: dict[str, Reader] = {
         whole=lambda: [b'[project]\nname = "a"\ndependencies = ["torch>=2"]\n'],
         read=scanning("pyproject.toml"), told=(),
     ),
-    "scan-kept": Reader(whole=lambda: [b'{"schema_version": 1}'], read=read_scan, told=(KeptScanError,)),
+    "scan-kept": Reader(whole=lambda: [b'{"schema_version": 1}'], read=read_scan, told=(kept.KeptScanError,)),
 }  # fmt: skip
