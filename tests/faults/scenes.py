@@ -111,11 +111,12 @@ class Scene:
         self.store = Store(self.directory)
 
     def provision(self, like: Scene | None = None) -> None:
-        """Makes the guest, or takes over what was found of one just like it."""
+        """Makes the guest, or takes over what was found of one like it but for its folder."""
         if like is None:
             assert self.vbstudy("provision") == 0
         else:
-            shutil.copyfile(like.store.guests_file, self.store.guests_file)
+            found = like.store.guests_file.read_text()
+            self.store.guests_file.write_text(found.replace(str(like.folder), str(self.folder)))
 
     def take_runs(self, whole: Scene) -> None:
         shutil.copytree(whole.store.runs, self.store.runs)
