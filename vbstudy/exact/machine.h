@@ -744,7 +744,8 @@ Heads heads(const Tensor& t) { return {in(t), {t.stride(0), t.stride(1), t.strid
 bool attention_of(const Call& call, size_t at, size_t mask_at, bool causal, Attention& s, Tensor& mask) {
     const auto q = call.tensor(at), k = call.tensor(at + 1), v = call.tensor(at + 2);
     if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4 || q.size(0) != k.size(0) || q.size(0) != v.size(0) ||
-        q.size(1) != k.size(1) || q.size(1) != v.size(1) || q.size(3) != k.size(3) || k.size(2) != v.size(2))
+        q.size(1) != k.size(1) || q.size(1) != v.size(1) || q.size(3) != k.size(3) || k.size(2) != v.size(2) ||
+        q.size(3) != v.size(3))
         return false;
     const float scale = call[mask_at + 1].isNone() ? float(1 / std::sqrt(double(q.size(3))))
                                                    : float(call[mask_at + 1].toDouble());
@@ -763,9 +764,10 @@ bool attention_of(const Call& call, size_t at, size_t mask_at, bool causal, Atte
 
 HeadsOut heads_out(const Tensor& t) { return {out(t), {t.stride(0), t.stride(1), t.stride(2)}}; }
 
-// As torch's own: (sample, place, head, width) in memory.
-Tensor of_heads(long samples, long heads, long places, long width, const Tensor& like) {
-    return made({samples, places, heads, width}, like).transpose(1, 2);
+// Lies in memory as `t` does, as torch's own; the kernels write rows.
+Tensor laid_as(const Tensor& t) {
+    const auto like = at::empty_like(t);
+    return like.stride(3) == 1 ? like : made(t.sizes(), t);
 }
 
 bool attention(Call& call) {
@@ -774,8 +776,7 @@ bool attention(Call& call) {
     if (!call.ours({0, 1, 2}) || call[3].toDouble() != 0 ||
         !attention_of(call, 0, 5, call[4].toBool(), s, mask))
         return false;
-    const auto y = of_heads(s.samples, s.heads, s.queries, s.value_width, call.tensor(0)),
-               kept = made({s.samples, s.heads, s.queries}, y);
+    const auto y = laid_as(call.tensor(0)), kept = made({s.samples, s.heads, s.queries}, y);
     kernels->attention(s, heads_out(y), out(kept));
     call.results = {y, kept};
     return true;
@@ -787,11 +788,7 @@ bool attention_backward(Call& call) {
     if (!call.ours({0, 1, 2, 3, 4, 5})) return false;
     if (call[6].toDouble() != 0 || !attention_of(call, 1, 8, call[7].toBool(), s, mask)) return false;
     const auto dy = call.tensor(0), y = call.tensor(4), kept = call.dense(5);
-    const auto gradient = [&](size_t i) {  // lies as what it is of
-        const auto t = call.tensor(i);
-        return t.is_non_overlapping_and_dense() && t.stride(3) == 1 ? at::empty_like(t) : made(t.sizes(), t);
-    };
-    const auto dq = gradient(1), dk = gradient(2), dv = gradient(3);
+    const auto dq = laid_as(call.tensor(1)), dk = laid_as(call.tensor(2)), dv = laid_as(call.tensor(3));
     kernels->attention_backward(
         s, heads(dy), heads(y), in(kept), heads_out(dq), heads_out(dk), heads_out(dv));
     call.results = {dq, dk, dv};

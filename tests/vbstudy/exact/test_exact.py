@@ -178,6 +178,23 @@ def test_memory_layouts_are_torchs() -> None:
     assert transposed.stride() == (1, 400)
 
 
+def test_attention_lies_in_memory_as_torchs() -> None:
+    packed = torch.randn(2, 6, 3, 4, 8)  # sample, place, (query, key, value), head, width
+    layouts = (
+        packed.permute(2, 0, 3, 1, 4)[0],
+        packed[:, :, 0].transpose(1, 2),
+        torch.randn(2, 4, 6, 8),
+        torch.randn(2, 4, 6, 16)[..., 8:],
+        torch.randn(1, 4, 6, 8).expand(2, 4, 6, 8),
+        torch.randn(2, 4, 8, 6).mT,
+    )
+    for heads in layouts:
+        theirs = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+        with exact.mode():
+            ours = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+        torch.testing.assert_close(ours, theirs, check_stride=True)
+
+
 # What it covers
 
 
