@@ -136,11 +136,13 @@ def _csv(path: Path) -> tuple[np.ndarray, None]:
 
     with path.open(encoding="utf-8") as file:
         first, *rows = [[part.strip(" \"'\n") for part in line.split(",")] for line in file] or [[""]]
-    header = any(not is_number(part) for part in first)
     names = [row[0] for row in rows if row != [""]]
     # The first of several columns holds the rows' identifiers: whole numbers or text, no two the same.
     named = len(first) > 1 and len(set(names)) == len(names) > 1 and not any(map(_is_fraction, names))
     columns = range(1, len(first)) if named else None
+    # pandas numbers columns without names; 0,1 may also be the identifier 0 and its class.
+    numbered = len(first) > 1 and first == [str(i) for i in range(len(first))]
+    header = any(not is_number(part) for part in first) or (numbered and not (named and "0" not in names))
     return np.loadtxt(path, delimiter=",", skiprows=int(header), ndmin=1, usecols=columns), None
 
 

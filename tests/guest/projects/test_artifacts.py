@@ -81,6 +81,21 @@ def test_predictions_are_classes_scores_or_other_numbers(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "classes"),
+    [
+        ("0,1,2\n0.5,0.25,0.25\n0.25,0.5,0.25\n", [0, 1]),
+        ("0,1\n0,5\n1,3\n", [5, 3]),  # identifiers below pandas' numbers
+        ("0,1\n1,0\n2,3\n", [1, 0, 3]),  # identifiers without a header
+        ("0,2,1\n1,2,0\n1,2,0\n", [1, 1, 1]),
+        ("0\n1\n2\n", [0, 1, 2]),
+    ],
+)
+def test_the_numbers_that_pandas_gives_several_columns_are_no_sample(tmp_path, text, classes):
+    (tmp_path / "table.csv").write_text(text)
+    assert artifacts.load_predictions(tmp_path / "table.csv").classes().tolist() == classes
+
+
+@pytest.mark.parametrize(
     ("name", "arrays", "told"),
     [
         ("p.npy", np.array([{}], dtype=object), "never loaded"),
