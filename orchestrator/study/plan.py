@@ -26,8 +26,9 @@ from guest.records.run import (
 from orchestrator.errors import UsageError
 from orchestrator.inventory import guest_for
 from orchestrator.study.messages import did_you_mean
+from orchestrator.study.networks import WorkloadTable
 from orchestrator.study.projects import ProjectTable
-from orchestrator.study.schema import Study, WorkloadTable
+from orchestrator.study.schema import Study
 
 
 def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:

@@ -9,28 +9,25 @@ import re
 import tomllib
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     Discriminator,
     Field,
     Tag,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from analysis.load.design import MARGIN
-from guest import workloads
-from guest.datasets import datasets
 from guest.records import bounded
 from guest.records.bounded import read_bounded
-from guest.records.run import Framework, Isa, Metric, Optimizer, Random, Seeds, Variant
+from guest.records.run import Framework, Isa, Metric, Random, Seeds, Variant
 from orchestrator.errors import UsageError
 from orchestrator.study.engine import ENGINE_TABLES, EngineTable
 from orchestrator.study.messages import did_you_mean, explain
+from orchestrator.study.networks import Distinct, WorkloadTable
 from orchestrator.study.projects import ArtifactsTable, MetricTable, Name, ProjectTable
 from orchestrator.study.providers import (
     MAX_THREADS,
@@ -43,29 +40,6 @@ from orchestrator.study.providers import (
     ThreadCount,
 )
 
-Each = TypeVar("Each")
-
-
-def _known(registry: Any) -> AfterValidator:
-    def check(value: str) -> str:
-        if value not in registry:
-            raise ValueError(f"allowed are {', '.join(registry)}{did_you_mean(value, registry)}")
-        return value
-
-    return AfterValidator(check)
-
-
-def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not values:
-        raise ValueError("at least one is needed")
-    twice = next((v for i, v in enumerate(values) if v in values[:i]), None)
-    if twice is not None:
-        raise ValueError(f"{getattr(twice, 'value', twice)!r} is named twice")
-    return values
-
-
-Distinct = Annotated[tuple[Each, ...], AfterValidator(_distinct)]
-
 
 class ModelSelection(StrEnum):
     """Which model is analysed. One run yields both."""
@@ -73,46 +47,6 @@ class ModelSelection(StrEnum):
     BOTH = "both"
     SELECTED = "selected"  # the one with the best validation metric
     LAST = "last"
-
-
-class WorkloadTable(Section):
-    """What is trained."""
-
-    name: Name = ""
-    framework: Framework = Framework.TORCH
-    model: Annotated[str, _known(workloads.MODELS)]
-    dataset: Annotated[str, _known(datasets.DATASETS)]
-    epochs: Count = 5
-    batch_size: Count = 64
-    learning_rate: float = Field(default=0.01, gt=0, allow_inf_nan=False)
-    optimizer: Optimizer = Optimizer.SGD
-    momentum: float = Field(default=0.0, ge=0, lt=1)
-    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    augment: bool = False
-    train_samples: Count | None = None
-    test_samples: Count | None = None
-    metrics: Distinct[Metric] | None = None
-    variants: Distinct[Variant] | None = None
-
-    @field_validator("train_samples", "test_samples")
-    @classmethod
-    def _samples_are_there(cls, value: int | None, of: ValidationInfo) -> int | None:
-        info = datasets.DATASETS.get(of.data.get("dataset", ""))  # an unknown one is reported already
-        if value is not None and info is not None and info.samples is not None:
-            train, test = info.samples
-            part, there = ("training", train) if of.field_name == "train_samples" else ("test", test)
-            if value > there:
-                raise ValueError(datasets.too_many(info, part, there, value))
-        return value
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        workloads.check(self.model, self.dataset)
-        if self.optimizer is Optimizer.ADAM and self.momentum:
-            raise ValueError("momentum belongs to optimizer = 'sgd'; adam has its own")
-        if not self.name:
-            object.__setattr__(self, "name", f"{self.model}-{self.dataset}-{self.framework}")
-        return self
 
 
 def _kind(value: Any) -> str:
