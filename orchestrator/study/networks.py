@@ -72,6 +72,12 @@ class WorkloadTable(Section):
         workloads.check(self.model, self.dataset)
         if self.optimizer is Optimizer.ADAM and self.momentum:
             raise ValueError("momentum belongs to optimizer = 'sgd'; adam has its own")
+        info = datasets.info(self.dataset)
+        if self.augment and info.kind != "image":
+            raise ValueError(f"augment = true is for images, and {self.dataset} is {info.kind} data")
+        count = self.train_samples or (info.samples[0] if info.samples else self.batch_size)
+        if self.batch_size > count:
+            raise ValueError(f"batch_size = {self.batch_size} is more than the {count} training samples")
         if not self.name:
             object.__setattr__(self, "name", f"{self.model}-{self.dataset}-{self.framework}")
         return self

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from analysis.load.design import MARGIN
+from guest.datasets import datasets
 from guest.records import bounded
 from guest.records.bounded import read_bounded
 from guest.records.run import Framework, Isa, Metric, Random, Seeds, Variant
@@ -161,10 +162,16 @@ class Study(Section):
         return self
 
     @model_validator(mode="after")
-    def _variants_are_there(self) -> Self:
+    def _suits_networks(self) -> Self:
         for table in self.networks:
             if more := ", ".join(sorted(set(table.variants or ()) - set(self.variants))):
                 raise ValueError(f"workload {table.name!r} has variants that the study does not name: {more}")
+            classes = datasets.info(table.dataset).classes
+            if classes > 2 and Metric.F1_BINARY in self._of(table):
+                raise ValueError(
+                    f"workload {table.name!r} has the metric f1_binary, which is for two classes, and "
+                    f"{table.dataset} has {classes}: write f1_macro"
+                )
         return self
 
     @model_validator(mode="after")

@@ -237,7 +237,7 @@ def test_ctrl_c_stops_the_runs_on_the_hosts(tmp_path):
 
 @pytest.mark.needs("dask")
 def test_a_failing_run_brings_its_evidence_with_it(tmp_path):
-    directory = made(tmp_path / "study", ONE_CPU.replace("batch_size = 32", "batch_size = 100000"))
+    directory = made(tmp_path / "study", ONE_CPU.replace("batch_size = 32", "learning_rate = 1e308"))
     with fleet(tmp_path / "fleet") as there:
         there.scheduler()
         there.worker("only", "--cores", "0")

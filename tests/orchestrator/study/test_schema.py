@@ -169,6 +169,23 @@ def test_a_minimal_study_has_the_documented_defaults():
         (MINIMAL + 'framework = "tensorflo"\n', "allowed are torch, tensorflow; did you mean 'tensorflow'?"),
         (MINIMAL + 'optimizer = "adam"\nmomentum = 0.9\n', "momentum belongs to optimizer = 'sgd'"),
         (MINIMAL.replace("lenet5", "lstm"), "lstm"),
+        (
+            MINIMAL + "batch_size = 1263\n",
+            "study.toml:1: workload[0]: batch_size = 1263 is more than the 1262 training samples",
+        ),
+        (
+            MINIMAL + "batch_size = 101\ntrain_samples = 100\n",
+            "batch_size = 101 is more than the 100 training samples",
+        ),
+        (
+            MINIMAL.replace("lenet5", "lstm").replace("digits", "headlines") + "augment = true\n",
+            "study.toml:1: workload[0]: augment = true is for images, and headlines is text data",
+        ),
+        (
+            'metrics = ["accuracy", "f1_binary"]\n' + MINIMAL,
+            "'lenet5-digits-torch' has the metric f1_binary, which is for two classes, and digits has 10",
+        ),
+        (MINIMAL + 'metrics = ["f1_binary"]\n', "and digits has 10: write f1_macro"),
         (MINIMAL + MINIMAL, "two workloads are named 'lenet5-digits-torch'"),
         ('variants = ["fixed"]\n' + MINIMAL, "did you mean 'fixed-seed'?"),
         ("[engine]\nretrys = 1\n" + MINIMAL, "study.toml:2: engine.retrys: unknown key"),
@@ -181,6 +198,14 @@ def test_a_minimal_study_has_the_documented_defaults():
 )
 def test_a_wrong_study_is_told_by_line_key_value_and_what_is_allowed(text, expected):
     assert expected in message(text)
+
+
+def test_what_a_network_can_train_with_is_accepted():
+    texts = MINIMAL.replace("lenet5", "lstm").replace("digits", "headlines")
+    parsed = schema.parse(
+        f'metrics = ["f1_binary"]\n{texts}{MINIMAL}metrics = ["accuracy"]\nbatch_size = 1262\n'
+    )
+    assert [table.batch_size for table in parsed.networks] == [64, 1262]
 
 
 def test_the_line_of_the_second_workload_is_found():

@@ -120,7 +120,7 @@ def test_a_failing_run_is_retried_recorded_and_the_rest_goes_on(directory, capsy
     broken = (
         text[text.index("[[workload]]") :]
         .replace('"net"', '"broken"')
-        .replace("batch_size = 32", "batch_size = 100000")
+        .replace("batch_size = 32", "learning_rate = 1e308")
     )
     (directory / "study.toml").write_text(text.replace("[[workload]]", broken + "\n[[workload]]", 1))
     assert vbstudy(directory, "-q", "provision") == 0
@@ -129,7 +129,7 @@ def test_a_failing_run_is_retried_recorded_and_the_rest_goes_on(directory, capsy
     attempts = sorted((directory / "failed/broken/fixed-seed/cpus-1").iterdir())
     assert len(attempts) == 2
     error = json.loads((attempts[0] / "error.json").read_text())
-    assert "batch" in error["message"]
+    assert "overflow" in error["message"]
     assert "Traceback" in (attempts[0] / "log.txt").read_text()
     assert "failed broken/fixed-seed/cpus-1/0001" in capsys.readouterr().err
 
