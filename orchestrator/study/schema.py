@@ -16,6 +16,7 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
+    ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
 )
@@ -40,6 +41,8 @@ from orchestrator.study.providers import (
     Section,
     ThreadCount,
 )
+
+Seed = Annotated[int, Field(ge=0, lt=2**31, strict=True)]
 
 
 class ModelSelection(StrEnum):
@@ -66,10 +69,18 @@ class SeedsTable(Section):
     how many seeds in a row are crossed with the thread counts: the named ones, and those that follow them."""
 
     count: Count = 1
-    initialisation: int | Literal["free"] | None = Field(default=None, examples=[1])
-    data_order: int | Literal["free"] | None = Field(default=None, examples=["free"])
-    augmentation: int | Literal["free"] | None = Field(default=None, examples=[1])
-    dropout: int | Literal["free"] | None = Field(default=None, examples=[1])
+    initialisation: Seed | Literal["free"] | None = Field(default=None, examples=[1])
+    data_order: Seed | Literal["free"] | None = Field(default=None, examples=["free"])
+    augmentation: Seed | Literal["free"] | None = Field(default=None, examples=[1])
+    dropout: Seed | Literal["free"] | None = Field(default=None, examples=[1])
+
+    @field_validator("initialisation", "data_order", "augmentation", "dropout", mode="wrap")
+    @classmethod
+    def _number_or_free(cls, value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return read(value)
+        except ValidationError:
+            raise ValueError("a whole number from 0 to 2147483647 is needed, or 'free'") from None
 
 
 class DataTable(Section):
@@ -90,7 +101,7 @@ class Study(Section):
     """A whole study file."""
 
     name: Name = "study"
-    seed: int = Field(default=1, ge=0, lt=2**31, strict=True)
+    seed: Seed = 1
     repetitions: Count = 3
     repetitions_at_most: dict[Variant, Count] = Field(default_factory=dict)
     cpus: Distinct[ThreadCount] = (1, 2, 4, 8)

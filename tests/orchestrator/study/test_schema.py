@@ -217,6 +217,13 @@ def test_a_wrong_entry_is_told_once():
     assert len(message(MINIMAL + 'framework = "torhc"\n').splitlines()) == 1
 
 
+@pytest.mark.parametrize("value", ["-5", "2147483648", "true", "'7'", "7.0", "'fre'"])
+def test_a_seed_of_a_factor_is_a_number_that_generators_take(value):
+    (line,) = message(f"{MINIMAL}[seeds]\ndropout = {value}\n").splitlines()
+    assert line.startswith("study.toml:5: seeds.dropout = ")
+    assert line.endswith(": a whole number from 0 to 2147483647 is needed, or 'free'")
+
+
 def test_several_mistakes_are_told_at_once():
     assert len(message("cpus = [0]\nseed = 'x'\n" + MINIMAL).splitlines()) == 2
 
