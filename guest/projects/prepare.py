@@ -41,11 +41,11 @@ def unpack(files: ProjectFiles, target: Path) -> Path:
 
 
 def _require_inside(member: tarfile.TarInfo) -> None:
-    """Raises ProjectError for what is not a plain file below the folder, or a link to something there."""
+    """Raises ProjectError for what is no plain file or folder below the folder, and no link to one."""
     there = os.path.normpath(Path(member.name).parent / member.linkname) if member.issym() else member.name
     paths = (member.name, member.linkname, there)
     if (
-        not (member.isreg() or member.issym())
+        not (member.isreg() or member.isdir() or member.issym())
         or any(path.startswith("/") for path in paths)
         or any(".." in Path(path).parts for path in (member.name, there))
     ):

@@ -10,7 +10,7 @@ import shutil
 import stat
 import subprocess
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ SKIPPED = frozenset(
 LARGE_BYTES = 4 << 30
 LARGE_PARCEL_BYTES = 64 << 20
 GIT_TIMEOUT_S = 600.0
+FOLDER = "folder"  # an empty one: in the archive, and not in the tree's hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +143,7 @@ def _prepare(table: ProjectTable, store: Store) -> Snapshot:
         )
     folder = (store.directory / table.location).expanduser()
     if not table.is_git and folder.is_dir():  # gone since: the snapshot is what counts
-        tree = digest([entry[:3] for entry in _entries(folder, where, store)])
+        tree = _tree_sha256(_entries(folder, where, store))
         if tree != kept.tree_sha256:
             raise UsageError(f"{where}: {folder} changed since the study took it; {remedy}")
     return kept
@@ -162,7 +163,7 @@ def _take(table: ProjectTable, store: Store) -> Snapshot:
             if not folder.is_dir():
                 raise UsageError(f"{where}: there is no such folder (a git URL ends in .git or has a scheme)")
         entries = list(_entries(folder, where, store))
-        if not entries:
+        if all(entry[1] == FOLDER for entry in entries):
             raise UsageError(f"{where}: the folder is empty")
         size = sum(entry[3] for entry in entries)  # point: project hashed
         if size > LARGE_BYTES:
@@ -177,25 +178,31 @@ def _take(table: ProjectTable, store: Store) -> Snapshot:
     snapshot = Snapshot(
         source=table.location,
         commit=commit,
-        tree_sha256=digest([entry[:3] for entry in entries]),
+        tree_sha256=_tree_sha256(entries),
         archive_sha256=sha256,
-        files=len(entries),
+        files=sum(entry[1] != FOLDER for entry in entries),
         size_bytes=size,
     )
     write_durably(_file(store, table.name), json.dumps(asdict(snapshot), indent=1) + "\n")
     return snapshot
 
 
+def _tree_sha256(entries: Iterable[tuple[str, str, str, int]]) -> str:
+    return digest([entry[:3] for entry in entries if entry[1] != FOLDER])
+
+
 def _entries(folder: Path, where: str, store: Store) -> Iterator[tuple[str, str, str, int]]:
-    """(path, kind, SHA-256 or a link's target, bytes) of all files of a tree, always in the same order.
-    Caches, environments and version control are left out, and so is a study that lies in the project.
-    Raises UsageError for a link that leads out of the tree."""
+    """(path, kind, SHA-256 or a link's target, bytes) of all files and empty folders of a tree, always in
+    the same order. Caches, environments and version control are left out, and so is a study that lies in the
+    project. Raises UsageError for a link that leads out of the tree."""
     root, study = folder.resolve(), store.directory.resolve()
     for parent, folders, files in os.walk(root):
         skipped = {
             n for n in (*folders, *files) if n in SKIPPED or (Path(parent) == study and store.is_own(n))
         }
         folders[:] = sorted(set(folders) - skipped)
+        if not folders and skipped.issuperset(files) and Path(parent) != root:
+            yield Path(parent).relative_to(root).as_posix(), FOLDER, "", 0
         links = [name for name in folders if (Path(parent) / name).is_symlink()]
         for name in sorted([*files, *links]):
             path = Path(parent) / name

@@ -4,6 +4,7 @@ import tarfile
 
 import pytest
 
+from guest.projects.prepare import unpack
 from orchestrator.agent import data
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.store.store import Store
@@ -84,6 +85,22 @@ def test_a_folder_is_taken_once_without_caches_and_named_by_its_content(project,
     assert prepare(other, "../again").tree_sha256 == first.tree_sha256
     assert prepare(other, "../again").archive_sha256 == first.archive_sha256
     assert prepare(store) == first
+
+
+def test_a_run_finds_the_empty_folders_of_its_project_and_they_are_not_in_its_hash(project, store):
+    plain = prepare(store)
+    for name in ("outputs/checkpoints", "src/.venv", "logs/__pycache__"):
+        (project / name).mkdir(parents=True)
+    assert prepare(store) == plain
+    other = Store(store.directory.parent / "second")
+    other.directory.mkdir()
+    taken = prepare(other)
+    assert names(other) == ["train.py", "logs", "outputs/checkpoints", "src/net.py"]
+    assert (taken.tree_sha256, taken.files) == (plain.tree_sha256, plain.files)
+    files = snapshots.files(schema.parse(STUDY % "../mine").projects[0], other)
+    work = unpack(files, other.directory / "work")
+    assert (work / "logs").is_dir()
+    assert not list((work / "outputs" / "checkpoints").iterdir())
 
 
 @pytest.mark.parametrize("change", ["content", "name", "mode"])
