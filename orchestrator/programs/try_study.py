@@ -11,6 +11,7 @@ from pathlib import Path
 
 import tomlkit
 
+from guest.projects.hooks.vbstudy_watch import VALUE
 from guest.records.bounded import MESSAGE, OddFileError, read_bounded
 from guest.records.codec import RecordError, seal, unseal
 from guest.records.printable import unaccented
@@ -125,7 +126,7 @@ def _source(name: str) -> tuple[str, dict[str, str]] | None:
     file, found, key = name.partition(": ")
     if not found:
         key = name.partition(" @ ")[0]
-        return key, {"pattern": rf"""(?i)\b{re.escape(key)}["']?\s*[:=]*\s*["'(\[]?([-+0-9.eE]+)"""}
+        return key, {"pattern": rf"(?i)(?<![\w.]){re.escape(key)}{VALUE}"}
     outside = not file or file.startswith("/") or {".", ".."} & set(file.split("/"))
     return None if outside or "*" in file else (key, {"file": file, "key": key})
 

@@ -16,10 +16,11 @@ from typing import Any
 NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)"
 NAME = r"[A-Za-z][A-Za-z0-9_@/.-]*(?: [A-Za-z][A-Za-z0-9_@/.-]*){0,2}"
 UNIT = r"(?:[mu]?s|secs?|seconds?|mins?|minutes?|hours?|it/s|[kMG]i?B)"  # of what is no result
-PAIR = re.compile(
-    rf"""(?<![\w.])["']?(?P<name>{NAME})["']?\s*(?:[:=]+|\bis\b|\s)\s*["'(\[]?(?P<value>{NUMBER})(?:\s?%)?(?![\w.:/]|-\w|\s*/|\s?{UNIT}\b)""",
-    re.IGNORECASE,
+# What follows a name: its number, and neither a unit nor more of a word, a date or a path.
+VALUE = (
+    rf"""["']?\s*(?:[:=]+|\bis\b|\s)\s*["'(\[]?(?P<value>{NUMBER})(?:\s?%)?(?![\w.:/]|-\w|\s*/|\s?{UNIT}\b)"""
 )
+PAIR = re.compile(rf"""(?<![\w.])["']?(?P<name>{NAME}){VALUE}""", re.IGNORECASE)
 MAX_PAIRS = 100_000  # of a process: a program that prints forever
 MAX_LINE = 4000
 STORED = (

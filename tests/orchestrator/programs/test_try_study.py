@@ -1,3 +1,4 @@
+import math
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -6,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guest.projects.numbers import Patterns
+from guest.records.run import MetricSource
 from orchestrator.programs import try_study
 from orchestrator.programs.try_study import Tried, study
 from orchestrator.study import schema
@@ -58,6 +61,25 @@ def test_each_number_that_is_printed_has_a_name_of_its_own(metrics):
 )
 def test_metrics_get_names_that_a_study_accepts(printed, names):
     assert list(workload(*printed).metrics) == names
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("Loss: nan", math.nan),
+        ("loss=-inf, accuracy 0.5", -math.inf),
+        ("'loss': [1.5e-3]", 0.0015),
+        ("the loss is 2", 2.0),
+        ("loss every 10 steps", None),
+        ("loss information", None),
+        ("loss 3/10", None),
+        ("loss10: 3", None),
+    ],
+)
+def test_a_study_reads_the_numbers_that_try_sees(line, value):
+    (metric,) = workload("loss").metrics.values()
+    found = Patterns([MetricSource(name="loss", pattern=metric.pattern)]).line(line, 0.0)
+    assert found == ({} if value is None else {"loss": pytest.approx(value, nan_ok=True)})
 
 
 @pytest.mark.parametrize(
