@@ -86,6 +86,11 @@ def run(
     passes on."""
     adopt_orphans()
     others = set(_descendants(os.getpid()))
+    before = disk_use(folder)
+
+    def written() -> int:
+        return max(0, disk_use(folder) - before)
+
     began, cpu_began = time.monotonic(), _cpu_s()
     try:
         process = subprocess.Popen(
@@ -99,11 +104,12 @@ def run(
     except OSError as error:
         why = not_started(argv[0], folder, error)
         raise CommandError("CommandNotFound", f"{argv[0]}: {why}") from None
+    most = before + limits.disk_bytes + 1  # of one file, which may have been there; a byte too many is seen
     with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended already
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limits.disk_bytes, limits.disk_bytes))
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, most))
     output = _Output(process, log, on_line, began)
     try:
-        _wait(process, folder, limits, output, began)
+        _wait(process, written, limits, output, began)
     finally:
         strays, unended = end_descendants(others)
         with contextlib.suppress(subprocess.TimeoutExpired):  # it is among those
@@ -115,7 +121,7 @@ def run(
             )
     if output.error is not None:
         raise output.error
-    used = disk_use(folder)
+    used = written()
     if used > limits.disk_bytes:
         raise _disk_error(used, limits, output)
     if process.returncode != 0 and not may_fail:
@@ -148,7 +154,11 @@ def not_started(name: str, folder: Path, error: OSError) -> str:
 
 
 def _wait(
-    process: subprocess.Popen[bytes], folder: Path, limits: Limits, output: _Output, began: float
+    process: subprocess.Popen[bytes],
+    written: Callable[[], int],
+    limits: Limits,
+    output: _Output,
+    began: float,
 ) -> None:
     """Until the command has ended."""
     looked, took = time.monotonic(), 0.0
@@ -162,7 +172,7 @@ def _wait(
             over = f"{limits.timeout_key} = {limits.timeout_s:g}"
             raise CommandError("Timeout", f"not done within {over}; last lines:\n{output.tail()}")
         if now - looked > max(DISK_EVERY_S, 10 * took):
-            used = disk_use(folder)
+            used = written()
             looked = time.monotonic()
             took = looked - now
             if used > limits.disk_bytes:

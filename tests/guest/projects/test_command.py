@@ -118,6 +118,19 @@ def test_a_command_that_writes_too_much_is_ended(tmp_path, files):
     assert command.disk_use(tmp_path) < 60 << 20 or files > 1
 
 
+def test_what_lay_in_the_folder_before_counts_as_written_by_nobody(tmp_path):
+    (tmp_path / "data").write_bytes(os.urandom(3 << 20))
+    (tmp_path / "old").write_bytes(bytes(1 << 20))
+    code = "import os, time; open('new', 'wb').write(os.urandom(1 << 20)); time.sleep(1.5)"
+    assert run(tmp_path, code, disk_bytes=2 << 20)[0].disk_bytes == 1 << 20
+    assert run(tmp_path, "open('data', 'ab').write(bytes([1]) * 9)", disk_bytes=2 << 20)[0].disk_bytes == 9
+    assert run(tmp_path, "import os; os.remove('old')", disk_bytes=2 << 20)[0].disk_bytes == 0
+    with pytest.raises(CommandError, match="disk_limit_mib allows 2"):
+        run(
+            tmp_path, "for i in range(9): open('big', 'ab').write(bytes([1]) * (1 << 20))", disk_bytes=2 << 20
+        )
+
+
 def test_a_flood_of_output_does_not_fill_the_log(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "LOG_LIMIT_BYTES", 1000)
     _, log = run(tmp_path, "for i in range(10000): print(i)")
