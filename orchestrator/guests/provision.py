@@ -181,7 +181,7 @@ def data_folders(study: Study, store: Store) -> tuple[Path, ...]:
     """Where this study's data sets are looked for before the system's own places, and downloaded to
     (the first one). The user's cache is named because a guest has a home of its own."""
     folder = study.data.folder
-    named = ((store.directory / folder).resolve(),) if folder else ()
+    named = ((store.directory / folder.expanduser()).resolve(),) if folder else ()
     return (*named, datasets.default_folder())
 
 

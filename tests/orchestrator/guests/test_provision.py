@@ -28,9 +28,12 @@ from orchestrator.study.providers import machine_settings
 TEXT = '[[workload]]\nmodel = "lenet5"\ndataset = "mnist"\n'
 
 
-def test_data_is_looked_for_in_the_study_s_folder_first_and_in_the_user_s_cache_always(tmp_path):
+def test_data_is_looked_for_in_the_study_s_folder_first_and_in_the_user_s_cache_always(tmp_path, monkeypatch):
     folders = provision.data_folders(schema.parse("[data]\nfolder = 'mine'\n" + TEXT), Store(tmp_path))
     assert folders == (tmp_path / "mine", datasets.default_folder())
+    monkeypatch.setenv("HOME", "/home/me")
+    folders = provision.data_folders(schema.parse("[data]\nfolder = '~/data'\n" + TEXT), Store(tmp_path))
+    assert folders[0] == Path("/home/me/data")
     assert provision.data_folders(schema.parse(TEXT), Store(tmp_path)) == (datasets.default_folder(),)
 
 

@@ -64,6 +64,17 @@ def test_a_project_and_its_wheels_travel_into_a_guest_that_does_not_see_them(pro
     assert (files.tree_sha256, files.archive_sha256) == (kept.tree_sha256, kept.archive_sha256)
 
 
+def test_a_tilde_is_the_home_of_the_user(project, store, monkeypatch):
+    monkeypatch.setenv("HOME", str(project.parent))
+    (project.parent / "wheels").mkdir()
+    parsed = schema.parse((STUDY % "~/mine").replace("command", 'wheels = "~/wheels"\ncommand'))
+    assert snapshots.prepare(parsed, store)["mine"].files == 2
+    assert snapshots.wheels_folder(parsed.projects[0], store) == project.parent / "wheels"
+    (project / "train.py").write_text("print('other')\n")
+    with pytest.raises(UsageError, match="changed since the study took it"):
+        snapshots.prepare(parsed, store)
+
+
 def test_wheels_that_are_not_there_are_told(project, store):
     parsed = schema.parse((STUDY % "../mine").replace("command", 'wheels = "wheels"\ncommand'))
     with pytest.raises(UsageError, match=r"wheels = 'wheels': no such folder"):
