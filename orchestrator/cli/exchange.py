@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -250,10 +251,9 @@ def import_(options: Options, source: Path, name: str | None, by: str) -> None:
                     f"{name}: a study keeps files of its own under this name; give another by --name"
                 )
             unpack(source, store.directory / name)
-            text = (
-                f"unpacked into {store.directory / name}; next: vbstudy -C {store.directory / name} analyze"
-            )
-            result(options, {"folder": str(store.directory / name)}, text)
+            folder = str(store.directory / name)
+            text = f"unpacked into {folder}; next: vbstudy -C {shlex.quote(folder)} analyze"
+            result(options, {"folder": folder}, text)
             return
         imported = read_results(source, name, now(), by)
         path = write_import(store.directory, imported)

@@ -85,6 +85,14 @@ def test_an_archive_is_not_unpacked_where_a_study_keeps_its_own(folder, tmp_path
     assert run(["-C", str(tmp_path), "import", str(archive), "--name", "theirs"]) == 0
 
 
+def test_the_command_that_follows_an_import_can_be_copied_from_any_folder(folder, tmp_path, capsys):
+    archive, mine = tmp_path / "x.zip", tmp_path / "my studies"
+    mine.mkdir()
+    assert run(["-C", str(folder), "export", str(archive)]) == 0
+    assert run(["-C", str(mine), "import", str(archive)]) == 0
+    assert f"next: vbstudy -C '{mine}/x' analyze" in capsys.readouterr().out
+
+
 def test_results_of_another_program_are_compared(tmp_path, capsys):
     (tmp_path / "r.csv").write_text("threads,accuracy\n1,0.5\n1,0.6\n2,0.7\n2,0.8\n")
     assert run(["-C", str(tmp_path), "import", str(tmp_path / "r.csv")]) == 0
