@@ -21,15 +21,20 @@ from pathlib import Path
 from analysis.results.temporary import temporary
 from analysis.scan.files import read
 from analysis.scan.lint.lint import is_commented, lint_file
+from analysis.scan.lint.order.sources import WALKS
 from analysis.scan.lint.vocabulary import WORDS
 from analysis.scan.results import Note, Scan
 from analysis.scan.sarif import joined
 from guest.records.printable import printable
 
 RULE = "VB301"
-ITERATORS = {"glob.iglob", "Path.iterdir", "Path.rglob", "Path.glob"}
-LISTS = WORDS["listings"] - ITERATORS - {"os.walk", "os.scandir"}
-"""os.walk is read while folders are left out, and what os.scandir gives has no order to sort by."""
+ITERATORS = {
+    *("glob.iglob", "Path.iterdir", "Path.rglob", "Path.glob", "mmengine.scandir", "mmcv.scandir"),
+    *("imutils.paths.list_images", "imutils.paths.list_files"),
+}
+LEFT = WALKS | {"os.fwalk", "tensorflow.python.platform.gfile.Walk", "os.scandir"}
+"""Walks are read while folders are left out and handles are open; entries of os.scandir have no order."""
+LISTS = WORDS["listings"] - ITERATORS - LEFT
 READERS = {"list", "tuple", "enumerate", "zip", "map", "filter", "tqdm"}
 """Functions that do not care whether they get a list or an iterator; `next` does."""
 PASSES, PASSED_BYTES = 20, 2_000_000

@@ -37,6 +37,7 @@ SORTED = LISTING.replace("os.listdir('d')", "sorted(os.listdir('d'))")
         ("x = f(os.listdir(\n    d  # )\n))", "x = f(sorted(os.listdir(\n    d  # )\n)))"),
         ("from os import listdir as ls\nf(ls(d))", "from os import listdir as ls\nf(sorted(ls(d)))"),
         ("f(glob.glob(os.listdir(a)[0]))", "f(sorted(glob.glob(sorted(os.listdir(a))[0])))"),
+        ("import mmcv\nx = list(mmcv.scandir(d))", "import mmcv\nx = list(sorted(mmcv.scandir(d)))"),
     ],
 )
 def test_known_answers(before, after):
@@ -52,9 +53,17 @@ def test_of_the_example_that_fails_it_makes_the_one_that_passes():
     "text",
     [
         "for a, b, c in os.walk(d):\n    x.append(c)",  # read while folders are left out
+        "for a, b, c, h in os.fwalk(d):\n    x += [os.stat(n, dir_fd=h) for n in c]",  # h is closed
+        "import tensorflow as tf\nfor a, b, c in tf.io.gfile.walk(d):\n    x.append(c)",
+        "import tensorflow as tf\nfor a, b, c in tf.gfile.Walk(d):\n    x.append(c)",
+        "from tensorflow.python.platform import gfile\nfor a, b, c in gfile.Walk(d):\n    x.append(c)",
         "x = [f(e) for e in os.scandir(d)]",  # entries have no order
         "x = Path(d).iterdir()\nf(next(x))",  # a list has no next
         "f(Path(d).iterdir())",
+        "import mmcv\nx = mmcv.scandir(d)\nf(next(x))",
+        "import mmengine\nx = mmengine.scandir(d)\nf(next(x))",
+        "from imutils import paths\nx = paths.list_images(d)\nf(next(x))",
+        "from imutils import paths\nx = paths.list_files(d)\nf(next(x))",
         "async def g():\n    return [n async for n in p.iterdir()]",
         "x = f'{list(os.listdir(d))}'",  # places within are not exact
         "f(os.listdir(d))  # vbstudy: ignore[VB301]",
