@@ -14,7 +14,7 @@ import re
 import stat
 import tokenize
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,9 +96,11 @@ class Fix:
 def fixes(scan: Scan) -> Iterator[Fix | Note]:
     """What can be changed, a file at a time, and why another file is not."""
     for project in scan.projects:
-        for path in dict.fromkeys(found.place.path for found in project.findings if found.rule == RULE):
-            if path.endswith(".ipynb"):
-                continue
+        reported: dict[str, set[int]] = {}
+        for found in project.findings:
+            if found.rule == RULE and not found.place.cell:
+                reported.setdefault(found.place.path, set()).add(found.place.line)
+        for path, lines in reported.items():
             file = Path(joined(project, path))
             data = read(Path(), str(file))
             if isinstance(data, Note):
@@ -106,15 +108,16 @@ def fixes(scan: Scan) -> Iterator[Fix | Note]:
             elif file.is_symlink() or file.stat().st_nlink > 1:
                 yield Note(path=str(file), text="is a link, or has a second name; not changed")
             else:
-                after, calls = fixed(path, data)
+                after, calls = fixed(path, data, lines)
                 if calls:
                     yield Fix(path=file, before=data, after=after, calls=calls)
 
 
-def fixed(path: str, data: bytes) -> tuple[bytes, int]:
-    """A file with its listings sorted, and how many. What could not be written back as it was read, or would
-    be no Python any more, stays."""
+def fixed(path: str, data: bytes, reported: Set[int] | None = None) -> tuple[bytes, int]:
+    """A file with its listings sorted, and how many; with `reported`, none that was seen on another line.
+    What could not be written back as it was read, or would be no Python any more, stays."""
     calls = 0
+    left: set[int] | None = None
     for _ in range(max(PASSES, PASSED_BYTES // (len(data) + 1))):
         facts = lint_file(path, data)
         # `why` begins with the function, as the lint resolved it: "os.listdir() gives names ..."
@@ -123,6 +126,9 @@ def fixed(path: str, data: bytes) -> tuple[bytes, int]:
             for found in facts.findings
             if found.rule == RULE and not is_commented(facts, found)
         }
+        if left is None:  # of what shows later, behind another one, the scan has reported nothing
+            left = set() if reported is None else {line for line, _ in places} - reported
+        places = {place: name for place, name in places.items() if place[0] not in left}
         changed = _wrapped(path, data, places) if places else None
         if changed is None:
             break

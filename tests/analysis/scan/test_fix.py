@@ -197,6 +197,20 @@ def only_fix(path) -> Fix:
     return found
 
 
+def test_only_listings_that_the_scan_reports_are_sorted(tmp_path):
+    text = (
+        "import os, torch\nmodel = torch.nn.Linear(3, 1)\no = torch.optim.SGD(model.parameters(), 1.0)\n"
+        "for name in {}:\n    model(load(name)).sum().backward()\n    o.step()\n"
+        "def never_called():\n    return [load(name) for name in os.listdir('others')]\n"
+    )
+    for listing, becomes in (
+        ("os.listdir('a')", "sorted(os.listdir('a'))"),
+        ("(os.listdir('a') +\n  os.listdir('b'))", "(sorted(os.listdir('a')) +\n  sorted(os.listdir('b')))"),
+    ):
+        (tmp_path / "main.py").write_text(text.format(listing))
+        assert only_fix(tmp_path).after.decode() == text.format(becomes)
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("last", ["", "\n"])
 def test_the_diff_is_one_that_git_applies(tmp_path, monkeypatch, end, last):
