@@ -23,8 +23,8 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """`line` and `column` count from 1. In a notebook they are those within its `cell`, counted from 1 over
-    all cells; elsewhere `cell` is 0. `path` is relative to what was scanned."""
+    """`line` and `column` count from 1, columns in characters. In a notebook they are those within its
+    `cell`, counted from 1 over all cells; elsewhere `cell` is 0. `path` is relative to what was scanned."""
 
     path: str
     line: int

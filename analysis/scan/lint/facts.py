@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from analysis.scan.results import Level, LintFinding, Note, Place
 
 
 class Spot(NamedTuple):
-    """Where something stands, in the lines of the text that was parsed; a notebook's are mapped later."""
+    """Where something stands in the text that was parsed, its column in bytes of UTF-8; mapped later."""
 
     line: int
     column: int
@@ -170,6 +170,7 @@ class FileFacts:
     given: dict[Spot, Given] = field(default_factory=dict)  # to calls
     seeds: dict[Spot, str] = field(default_factory=dict)  # parameters that seed draws, or do not
     stored: set[str] = field(default_factory=set)  # attributes of others than `self` that are given a value
+    texts: dict[int, str] = field(default_factory=dict)  # of lines in which a byte is not a character
     cells: tuple[tuple[int, int], ...] = ()  # (first line, number) of each cell of a notebook
     notes: list[Note] = field(default_factory=list)
 
@@ -194,6 +195,14 @@ class FileFacts:
             return 0, line
         index, first, _ = self.cell_at(line)
         return self.cells[index][1], line - first + 1
+
+    def column_of(self, line: int, column: int) -> int:
+        """The character of a line that begins at a column of the parsed text, in which tabs are spaces."""
+        text = self.texts.get(line)
+        if text is None:
+            return column
+        ends = range(1, len(text) + 1)
+        return 1 + bisect_left(ends, column, key=lambda end: len(text[:end].expandtabs(8).encode()))
 
     def where(self, line: int) -> str:
         """`line 3`, or `cell 2, line 1` in a notebook."""

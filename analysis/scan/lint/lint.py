@@ -165,15 +165,16 @@ def _trains(facts: FileFacts) -> bool:
 
 def _parse(facts: FileFacts, cell: Cell) -> ast.Module | None:
     where = f"cell {cell.number}, " if cell.number else ""
+    tree: ast.Module | None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of their code: invalid escapes and the like
             try:
-                return ast.parse(cell.text)
+                tree = ast.parse(cell.text)
             except SyntaxError as error:
                 if not error.msg.startswith("f-string"):
                     raise
-                return ast.parse(plain_f_strings(cell.text))
+                tree = ast.parse(plain_f_strings(cell.text))
     except SyntaxError as error:
         text = f"{where}line {error.lineno}: {error.msg}; not linted"
         lines = _LINE_END.split(cell.text)
@@ -183,14 +184,26 @@ def _parse(facts: FileFacts, cell: Cell) -> ast.Module | None:
             said = "not linted (2to3 converts it)" if tree is None else "linted as Python 3"
             text = f"{where}line {error.lineno}: is Python 2, which ended in 2020; {said}"
         if tree is not None:
+            _keep_lines(facts, cell.text)
             facts.note(text)
             return tree
     except ValueError as error:
         text = f"{where}{error}; not linted"
     except (RecursionError, MemoryError):
         text = f"{where}is nested too deeply; not linted"
+    else:
+        _keep_lines(facts, cell.text.replace("\t", " "))
+        return tree
     facts.note(text)
     return None
+
+
+def _keep_lines(facts: FileFacts, text: str) -> None:
+    """Keeps the lines from which columns are counted; of Python 2, tabs were read as several spaces."""
+    if not text.isascii() or "\t" in text:
+        for number, line in enumerate(_LINE_END.split(text), facts.lines + 1):
+            if not line.isascii() or "\t" in line:
+                facts.texts[number] = line
 
 
 def _parse_python_2(text: str) -> ast.Module | None:
@@ -237,11 +250,10 @@ def is_commented(facts: FileFacts, found: LintFinding) -> bool:
 
 
 def mapped(facts: FileFacts, found: LintFinding) -> LintFinding:
-    """The finding with the cell of its notebook, and the line there."""
-    cell, line = facts.place_of(found.place.line)
-    if not cell:
-        return found
-    place = Place(path=found.place.path, line=line, column=found.place.column, cell=cell)
+    """The finding with the cell of its notebook, the line there, and the column in characters."""
+    place = found.place
+    cell, line = facts.place_of(place.line)
+    place = Place(path=place.path, line=line, column=facts.column_of(place.line, place.column), cell=cell)
     return dataclasses.replace(found, place=place)
 
 

@@ -101,6 +101,32 @@ def test_a_cell_is_named_and_no_line_of_the_file_claimed(written):
     assert result["message"]["text"].startswith("Cell 1, line 2: ")
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "x = 'äö€𝒳'; ",
+        "x = f'{d['ä']}'; ",  # of Python 3.12
+        "y = 1\rx = 'ä'; ",
+        "if x:\n\tx = 'ä';\t",
+        "if x:\n        print 'a'\n\ty =\t'ä'; ",  # of Python 2: both lines are of one block
+    ],
+)
+@pytest.mark.parametrize("is_notebook", [False, True])
+def test_columns_are_characters(tmp_path, before, is_notebook):
+    if is_notebook and "\r" in before:
+        return
+    text = f"import torch\n{before}torch.seed()\n"
+    cells = [{"cell_type": "code", "source": each} for each in ("z = 'ä'\ny = 1", text)]
+    name, data = ("n.ipynb", json.dumps({"cells": cells})) if is_notebook else ("a.py", text)
+    (tmp_path / name).write_text(data, encoding="utf-8", newline="")
+    found = scan([tmp_path])
+    (place,) = (each.place for each in found.projects[0].findings if each.rule == "VB104")
+    line = before.replace("\r", "\n").rpartition("\n")[2]
+    assert place.column == len(line) + 1
+    region = json.loads(to_sarif(found, "1"))["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+    assert is_notebook or region["region"]["startColumn"] == place.column
+
+
 def test_what_could_not_be_linted_is_a_notification(written):
     (notification,) = written["runs"][0]["invocations"][0]["toolExecutionNotifications"]
     assert notification["level"] in LEVELS
