@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.results.temporary import temporary
-from analysis.scan.files import read
+from analysis.scan.files import read, repository
 from analysis.scan.lint.lint import is_commented, lint_file
 from analysis.scan.lint.order.sources import WALKS
 from analysis.scan.lint.vocabulary import WORDS
@@ -68,7 +68,7 @@ class Fix:
             if spans and start <= spans[-1][1]:
                 start = spans.pop()[0]
             spans.append((start, min(len(old), number + CONTEXT + 1)))
-        name = printable(self.path.as_posix())
+        name = printable(_named(self.path))
         name += "\t" if " " in name else ""  # where a name with blanks ends
         found = [f"--- a/{name}\n+++ b/{name}\n".encode()]
         for start, stop in spans:
@@ -205,6 +205,13 @@ def _reads_all(node: ast.Call, parent: ast.AST) -> bool:
         case ast.Call(func=ast.Name(id=name)):
             return name in READERS
     return isinstance(parent, ast.YieldFrom | ast.Starred)
+
+
+def _named(path: Path) -> str:
+    """A file below the current folder as seen from there, another one from the root of its repository."""
+    file, here = path.resolve(), Path.cwd()
+    base = here if file.is_relative_to(here) else repository(file.parent) or Path(file.anchor)
+    return file.relative_to(base).as_posix()
 
 
 def _ended(line: bytes) -> bytes:

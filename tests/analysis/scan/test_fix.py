@@ -228,6 +228,29 @@ def test_the_diff_is_one_that_git_applies(tmp_path, monkeypatch, end, last):
     assert (tmp_path / name).read_bytes() == found.after
 
 
+@pytest.mark.parametrize(
+    ("here", "named", "applied"),
+    [
+        ("other", "../src", "."),
+        ("other", "{}", "."),
+        ("src", "..", "src"),
+        ("src", "{}/src/main.py", "src"),
+        (".", "{}", "."),
+        ("..", "{}", ".."),
+    ],
+)
+def test_a_diff_is_applied_in_the_current_folder_or_at_the_root(tmp_path, monkeypatch, here, named, applied):
+    root = tmp_path / "project"
+    for folder in (root / "src", root / "other"):
+        folder.mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", root], check=True)
+    (root / "src" / "main.py").write_text(LISTING)
+    monkeypatch.chdir(root / here)
+    diff = only_fix(Path(named.format(root))).diff()
+    subprocess.run(["git", "apply", "-"], input=diff, cwd=root / applied, check=True)
+    assert (root / "src" / "main.py").read_text() == SORTED
+
+
 def test_a_written_file_keeps_its_permissions_and_leaves_nothing_beside_it(tmp_path):
     file = tmp_path / "main.py"
     file.write_text(LISTING)
