@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -122,7 +123,7 @@ def scan(
         rules |= chosen(more, but) if more else frozenset()
     except ValueError as error:
         raise UsageError(f"--select, --extend-select, --ignore: {error}") from None
-    former = _former(baseline)
+    former = _former(baseline, paths, each)
     form = form or ("json" if options.as_json else "table")
     rules = frozenset() if only == REQUIREMENTS else rules
     try:
@@ -196,7 +197,7 @@ def _settings(projects: list[Path], each: bool) -> Settings:
         raise UsageError(str(error)) from None
 
 
-def _former(baseline: Path | None) -> Scan | None:
+def _former(baseline: Path | None, paths: tuple[str, ...], each: bool) -> Scan | None:
     from analysis.scan.kept import KeptScanError, read_scan
 
     if baseline is None:
@@ -206,9 +207,9 @@ def _former(baseline: Path | None) -> Scan | None:
     except KeptScanError as error:
         raise UsageError(f"--baseline {baseline}: {error}") from None
     if former is None:
-        raise UsageError(
-            f"--baseline {baseline}: does not exist; vbstudy scan --format json --output {baseline} writes it"
-        )
+        output = ["--format", "json", "--output", str(baseline)]
+        command = shlex.join(["vbstudy", "scan", *["--each"] * each, *output, "--", *paths])
+        raise UsageError(f"--baseline {baseline}: does not exist; {command} writes it")
     return former
 
 
