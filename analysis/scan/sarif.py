@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -112,7 +112,5 @@ def _quoted(path: Path) -> str:
 
 def joined(project: Project, path: str) -> str:
     """A path of a project, as seen from where the scan was started."""
-    base = PurePath(project.path)
-    if base.suffix in (".py", ".ipynb") and base.name == path:
-        return base.as_posix()
-    return (base / path).as_posix()
+    base = Path(project.path)
+    return (base if base.name == path and base.is_file() else base / path).as_posix()

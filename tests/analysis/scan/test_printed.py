@@ -54,6 +54,15 @@ def test_notes_name_their_file(tmp_path):
     assert f"{tmp_path}/bad.py: line 1: invalid syntax; not linted" in text_of(print_notes, example(tmp_path))
 
 
+def test_a_file_that_is_scanned_alone_is_named_once_and_one_in_a_folder_of_its_name_below_it(tmp_path):
+    example(tmp_path)
+    text = text_of(print_requirements, scan([tmp_path / "README.md"]))
+    assert f" {tmp_path}/README.md:1: " in text
+    (tmp_path / "a.py").mkdir()
+    (tmp_path / "a.py" / "a.py").write_text("import torch\ntorch.seed()\n")
+    assert f"{tmp_path}/a.py/a.py:2:1 " in text_of(print_findings, scan([tmp_path / "a.py"]))
+
+
 def test_csv_has_a_line_for_everything(tmp_path):
     rows = list(csv.reader(io.StringIO(to_csv(example(tmp_path)))))
     assert rows[0] == list(HEADER)
