@@ -86,6 +86,7 @@ def to_csv(scan: Scan) -> str:
     of kind "project", so that none is lost. Bytes of a name that are no text stand as \\udc..."""
     file = io.StringIO()
     rows = csv.writer(file, lineterminator="\n")
+    quoted = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
     rows.writerow(HEADER)
     nowhere = ("",) * 4
     for project in scan.projects:
@@ -97,7 +98,9 @@ def to_csv(scan: Scan) -> str:
         lines += [("hardware", h.words, h.part, *_place(h.place), h.quote, "") for h in project.hardware]
         lines += [("lint", f.rule, f.level, *_place(f.place), f.why, f.advice) for f in project.findings]
         lines += [("note", "", "", note.path, *nowhere[1:], note.text, "") for note in project.notes]
-        rows.writerows([str(field)[:FIELD] for field in (project.path, *line)] for line in lines)
+        for line in lines:
+            fields = [str(field)[:FIELD] for field in (project.path, *line)]
+            (quoted if "\r" in "".join(fields) else rows).writerow(fields)  # Python 3.11 leaves it bare
     return file.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -100,6 +100,14 @@ def test_csv_and_sarif_of_such_names_are_unicode(tmp_path):
     assert {uri.rpartition("/")[2] for uri in uris} == {"a%0Ab.py", "%1B%5B31mred.py", "%E9.py"}
 
 
+def test_csv_of_texts_with_returns_is_read_as_it_was_written(tmp_path):
+    (tmp_path / "a\rb.py").write_text("import torch\ntorch.seed()\n")
+    (tmp_path / "README.md").write_bytes(b"It runs\ron a V100.\r")
+    rows = list(csv.reader(io.StringIO(to_csv(scan([tmp_path])), newline="")))
+    assert all(len(row) == len(HEADER) for row in rows)
+    assert "a\rb.py" in {row[4] for row in rows}
+
+
 def test_csv_fields_are_no_longer_than_readers_take(tmp_path):
     (tmp_path / "requirements.txt").write_text("a" * 200_000 + "\n")
     rows = list(csv.reader(io.StringIO(to_csv(scan([tmp_path])))))
