@@ -9,6 +9,7 @@ import io
 import json
 import re
 import tokenize
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 BOMS = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF8, "utf-8-sig"),
@@ -90,8 +91,17 @@ def notebook_cells(data: bytes) -> list[Cell]:
         if isinstance(source, list):
             source = "".join(part for part in source if isinstance(part, str))
         if isinstance(source, str) and not _FOREIGN_CELL.match(source):
-            found.append(Cell(number, "\n".join(map(_without_magic, source.split("\n")))))
+            found.append(Cell(number, "\n".join(_without_magics(source.split("\n")))))
     return found
+
+
+def _without_magics(lines: list[str]) -> Iterator[str]:
+    """The lines, empty where a magic goes on from the line before."""
+    goes_on = False
+    for line in lines:
+        kept = "" if goes_on else _without_magic(line)
+        goes_on = kept != line and line.endswith("\\")
+        yield kept
 
 
 def _without_magic(line: str) -> str:

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
 import codecs
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.scan.source import UnreadableError, comments, decode, decode_python, plain_f_strings
+from analysis.scan.source import (
+    UnreadableError,
+    comments,
+    decode,
+    decode_python,
+    notebook_cells,
+    plain_f_strings,
+)
 
 
 def test_a_coding_line_is_obeyed():
@@ -83,3 +91,19 @@ def test_comments_of_any_text_are_found_or_not(text):
 )
 def test_f_strings_of_python_3_12_are_read_by_older_ones(new: str, old: str):
     assert plain_f_strings(new) == old
+
+
+@pytest.mark.parametrize(
+    ("magic", "read"),
+    [
+        ("!echo {f} \\\n    --more \\\n  a\nx = 1", "pass\n\n\nx = 1"),
+        ("if y:\n    %run a.py \\\n --b\nx = 1", "if y:\n    pass\n\nx = 1"),
+        ("z = !ls \\\n   -l\nx = 1", "z = None\n\nx = 1"),
+        ("!ls \\\n\nx = 1", "pass\n\nx = 1"),
+        ("!ls\nx = 1 + \\\n  2", "pass\nx = 1 + \\\n  2"),
+        ("!ls \\", "pass"),
+    ],
+)
+def test_a_magic_ends_where_its_last_line_does(magic: str, read: str):
+    cells = [{"cell_type": "code", "source": magic}]
+    assert [cell.text for cell in notebook_cells(json.dumps({"cells": cells}).encode())] == [read]
