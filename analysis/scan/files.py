@@ -74,6 +74,8 @@ def walk(root: Path, exclude: Sequence[str] = (), within: str = "") -> Tree:
         below = []
         for entry in _entries(tree, folder):
             path = f"{folder}{entry.name}"
+            if any(_is(within + path, pattern) for pattern in exclude):
+                continue
             try:
                 is_folder, is_link = entry.is_dir(), entry.is_symlink()
             except OSError as error:
@@ -81,8 +83,6 @@ def walk(root: Path, exclude: Sequence[str] = (), within: str = "") -> Tree:
                 continue
             if is_folder and is_link:
                 tree.notes.append(Note(path=path, text="is a link to a folder; not followed"))
-            elif any(_is(within + path, pattern) for pattern in exclude):
-                continue
             elif is_folder:
                 if depth == DEEPEST:
                     tree.notes.append(

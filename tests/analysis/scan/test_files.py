@@ -42,6 +42,12 @@ def test_links_in_circles_are_noted_and_not_followed(tmp_path):
     assert read(tmp_path, "gone.py") == Note(path="gone.py", text="cannot be read: No such file or directory")
 
 
+def test_of_what_is_excluded_nothing_is_noted(tmp_path):
+    (tmp_path / "data").symlink_to(tmp_path)
+    (tmp_path / "self.py").symlink_to(tmp_path / "self.py")
+    assert walk(tmp_path, ["data", "*.py"]).notes == []
+
+
 def test_what_would_block_is_not_opened_for_reading(tmp_path):
     os.mkfifo(tmp_path / "pipe.py")
     note = read(tmp_path, "pipe.py")
