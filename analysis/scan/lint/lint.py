@@ -34,7 +34,7 @@ from analysis.scan.source import (
     plain_f_strings,
 )
 
-_COMMENT = re.compile(r"#\s*vbstudy:\s*([^#]*?)\s*(?:#|$)")
+_COMMENT = re.compile(r"#\s*vbstudy:\s*([^#]*?)\s*(?=#|$)")
 _IGNORE = re.compile(r"ignore(?:\s*\[([^\]]*)\](?:\s.*)?|(?:\s+-.*)?)")  # a reason may follow
 _FETCHES = re.compile(
     rb"%%(?:writefile|file|bash|sh|script|run)\b|[!%]\s*(?:run|load|store|pylab|cp|mv|ln|git|wget|curl|gdown|gsutil|unzip"
@@ -219,13 +219,11 @@ def _ignored(facts: FileFacts, cell: Cell) -> None:
     if "vbstudy:" not in cell.text:
         return
     where = f"cell {cell.number}, " if cell.number else ""
-    for number, comment in comments(cell.text):
-        found = _COMMENT.search(comment)
-        if found is None:
-            continue
-        said = _IGNORE.fullmatch(found[1])
+    found = ((n, each[1]) for n, comment in comments(cell.text) for each in _COMMENT.finditer(comment))
+    for number, words in found:
+        said = _IGNORE.fullmatch(words)
         if said is None:
-            text = f"# vbstudy: {found[1]} is not known, so it silences nothing"
+            text = f"# vbstudy: {words} is not known, so it silences nothing"
             facts.note(f"{where}line {number}: {text}; write # vbstudy: ignore[VB301]")
             continue
         codes = (
@@ -235,7 +233,8 @@ def _ignored(facts: FileFacts, cell: Cell) -> None:
             if not any(rule.startswith(code) for rule in RULES):
                 text = f"there is no rule {code}, so # vbstudy: ignore[{code}] silences nothing"
                 facts.note(f"{where}line {number}: {text}")
-        facts.ignored[facts.lines + number] = codes
+        line = facts.lines + number
+        facts.ignored[line] = (*facts.ignored.get(line, ()), *codes)
 
 
 def is_ignored(facts: FileFacts, found: LintFinding) -> bool:

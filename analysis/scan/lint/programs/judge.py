@@ -130,7 +130,7 @@ def _note_leftover(files: Sequence[FileFacts], found: Sequence[LintFinding]) -> 
         for line, codes in file.ignored.items():
             known = all(any(rule.startswith(code) for rule in RULES) for code in codes)
             if known and not any(is_commented(file, each) for each in places.get((file.path, line), ())):
-                named = "" if codes == ("",) else f"[{', '.join(codes)}]"
+                named = "" if "" in codes else f"[{', '.join(codes)}]"
                 file.note(f"{file.where(line)}: # vbstudy: ignore{named} silences nothing")
 
 

@@ -191,6 +191,7 @@ def test_ignore_comments_name_rules_their_beginnings_or_none():
         "# vbstudy: ignore[VB504]",
         "#vbstudy:ignore[vb5]",
         "# vbstudy: ignore[VB1, VB504]",
+        "# vbstudy: ignore[VB1] # vbstudy: ignore[VB504]",
     )
     heard = ("", "# vbstudy: ignore[VB101]", "# vbstudy: ignore[]")
     for comment in (*silent, *heard):
