@@ -299,16 +299,22 @@ def _print(found: Scan, form: str, output: Path | None, only: str | None) -> Non
         stream = contextlib.nullcontext(sys.stdout) if output is None else output.open("w", encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--output {output}: {error.strerror}") from None
-    with stream as file:
-        if form == "table":
-            _tables(found, Console(file=file, width=None if output is None else 160), only)
-        else:
-            texts: dict[str, Callable[[Scan], str]] = {
-                "json": encode,
-                "csv": to_csv,
-                "sarif": lambda found: to_sarif(found, __version__),
-            }
-            file.write(texts[form](found))
+    try:
+        with stream as file:
+            if form == "table":
+                _tables(found, Console(file=file, width=None if output is None else 160), only)
+            else:
+                texts: dict[str, Callable[[Scan], str]] = {
+                    "json": encode,
+                    "csv": to_csv,
+                    "sarif": lambda found: to_sarif(found, __version__),
+                }
+                file.write(texts[form](found))
+            file.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StoreError(f"{output or 'stdout'}: cannot be written: {error.strerror}") from None
 
 
 def _tables(found: Scan, console: Console, only: str | None) -> None:

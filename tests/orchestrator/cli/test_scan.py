@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 
@@ -104,6 +105,16 @@ def test_every_format_goes_to_stdout_or_a_file(folder, tmp_path, capsys, form):
     assert "VB504" in target.read_text()
     if form != "table":
         assert target.read_text() == printed
+
+
+@pytest.mark.parametrize("form", ["json", "table"])
+def test_an_output_on_a_full_disk_is_named(folder, capsys, monkeypatch, form):
+    assert run(["scan", "--format", form, "--output", "/dev/full", str(folder)]) == 6
+    assert capsys.readouterr().err == "vbstudy: /dev/full: cannot be written: No space left on device\n"
+    with contextlib.suppress(OSError), open("/dev/full", "w") as full:  # closing it fails too
+        monkeypatch.setattr("sys.stdout", full)
+        assert run(["scan", "--format", form, str(folder)]) == 6
+        assert capsys.readouterr().err == "vbstudy: stdout: cannot be written: No space left on device\n"
 
 
 def test_one_half_only(folder, capsys):
