@@ -90,7 +90,7 @@ def to_csv(scan: Scan) -> str:
     rows.writerow(HEADER)
     nowhere = ("",) * 4
     for project in scan.projects:
-        size = f"{project.files} files, {project.lines} lines"
+        size = f"{project.files} files" + f", {project.lines} lines" * bool(project.lines)
         lines: list[tuple[object, ...]] = [("project", "", "", *nowhere, size, "")]
         for r in project.software:
             level, text = "pinned" if r.pinned else "open", f"{r.specifier} ({r.source})"

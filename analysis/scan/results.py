@@ -89,7 +89,7 @@ class Project:
 
     path: str
     files: int
-    lines: int  # of Python, notebooks included
+    lines: int  # of Python, notebooks included; 0 where nothing was linted
     software: tuple[Requirement, ...]
     hardware: tuple[HardwareStatement, ...]
     findings: tuple[LintFinding, ...]

@@ -120,6 +120,8 @@ def test_an_output_on_a_full_disk_is_named(folder, capsys, monkeypatch, form):
 def test_one_half_only(folder, capsys):
     assert run(["scan", "--only", "requirements", str(folder)]) == 0
     assert "VB504" not in capsys.readouterr().out
+    assert run(["scan", "--only", "requirements", "--format", "csv", str(folder)]) == 0
+    assert ",2 files,\n" in capsys.readouterr().out, "lines are not counted"
     assert run(["scan", "--only", "lint", str(folder)]) == 0
     assert "V100" not in capsys.readouterr().out
     (folder / "good" / "requirements.txt").write_text("torch==2.4\n")
