@@ -18,7 +18,7 @@ from orchestrator.cores.load import HostLook
 from orchestrator.errors import GuestError
 from orchestrator.guests.provision import data_folders
 from orchestrator.inventory import Guest
-from orchestrator.providers import Provider, Virtual, machine_of
+from orchestrator.providers import Provider, Resolving, Virtual, machine_of
 from orchestrator.store.store import Store
 from orchestrator.study.engine import EngineTable
 from orchestrator.study.schema import Study
@@ -43,7 +43,8 @@ class Session:
 
     def executor(self) -> Executor:
         """Starts the guest where it does not run. Raises GuestError when it cannot be started, and where it
-        would have fewer cores than it was made with, which its records would not show."""
+        would have fewer cores than it was made with, or another accelerator or cpuset: records have those of
+        the inventory."""
         if self._executor is not None:
             return self._executor
         spec = self.guest.spec
@@ -54,6 +55,7 @@ class Session:
             )
         # point: former guest stopped
         self.provider.stop(self.guest.spec)  # what a killed orchestrator may have left running
+        self._require_as_made()
         # point: guest started
         self._connection = connection = self.provider.start(self.guest.spec, self.cores)
         connection.remove(OUT)
@@ -77,6 +79,16 @@ class Session:
         )
         self._executor = Executor(connection, self.agent, context)  # point: executor made
         return self._executor
+
+    def _require_as_made(self) -> None:
+        if isinstance(self.provider, Resolving):
+            name, made = self.guest.spec.name, self.guest.observed.details
+            for key, now in self.provider.resolved(self.guest.spec, self.cores).items():
+                if made.get(key, now) != now:
+                    raise GuestError(
+                        f"guest {name}: was made with {key} = {made[key]!r}, now it is {now!r}; try again "
+                        "where it is as before, or run `vbstudy provision`"
+                    )
 
     def _warm_workers(self) -> int:
         memory_mib = self.study.guest_memory_mib

@@ -76,6 +76,14 @@ class Virtual(Protocol):
         """Those that are the machine; none while it is off."""
 
 
+@runtime_checkable
+class Resolving(Protocol):
+    """A provider whose settings may be `auto`: each start takes what works then."""
+
+    def resolved(self, guest: GuestSpec, cores: tuple[int, ...]) -> dict[str, str]:
+        """What a start on these cores would take now, with the keys of `Observation.details`."""
+
+
 def _local(study: Study, store: Store, notify: Notify) -> Provider:  # noqa: ARG001
     return LocalProvider(study, store)
 

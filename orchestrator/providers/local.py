@@ -62,15 +62,12 @@ class LocalProvider:
 
     def start(self, guest: GuestSpec, cores: tuple[int, ...]) -> Connection:
         self.create(guest)
-        procs = None
-        if self._settings.cpuset != "affinity":
-            try:
-                procs = self._cpuset(guest).create(cores)
-            except CpusetUnavailable as error:
-                if self._settings.cpuset == "cgroup":
-                    raise GuestError(f"guest {guest.name}: {error}") from None
+        procs = self._procs(guest, cores)
         mark = {GUEST_MARK: self._cpuset(guest).name}
         return LocalConnection(self._folder(guest), self._python, cores, procs, mark, self._temporary(guest))
+
+    def resolved(self, guest: GuestSpec, cores: tuple[int, ...]) -> dict[str, str]:
+        return {"cpuset": "cgroup" if self._procs(guest, cores) else "affinity"}
 
     def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
         began = time.perf_counter()
@@ -108,6 +105,16 @@ class LocalProvider:
 
     def _folder(self, guest: GuestSpec) -> Path:
         return self._store.guests / guest.name
+
+    def _procs(self, guest: GuestSpec, cores: tuple[int, ...]) -> Path | None:
+        """The file by which processes join the guest's cgroup; None where it has none."""
+        if self._settings.cpuset != "affinity":
+            try:
+                return self._cpuset(guest).create(cores)
+            except CpusetUnavailable as error:
+                if self._settings.cpuset == "cgroup":
+                    raise GuestError(f"guest {guest.name}: {error}") from None
+        return None
 
     def _temporary(self, guest: GuestSpec) -> Path:
         """The programs' TMPDIR. Not in the guest's folder, which may lie too deep for sockets: the

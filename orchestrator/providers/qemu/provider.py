@@ -81,10 +81,7 @@ class QemuProvider:
 
     def start(self, guest: GuestSpec, cores: tuple[int, ...]) -> Connection:
         """From its snapshot, or cold; the first start takes the snapshot and goes on."""
-        if missing := missing_packages(
-            (QEMU, "qemu-img")
-        ):  # the others are for images that are not built yet
-            raise PrerequisiteError(_to_install(missing))
+        _require_programs()
         self.create(guest)
         machine, hardware = self._machine(guest), self._hardware(guest)
         machine.stop()
@@ -114,6 +111,10 @@ class QemuProvider:
         connection.drop()  # the snapshot must not hold the guest's end of a connection that is gone by then
         machine.save_snapshot(hardware, workers)
         return workers
+
+    def resolved(self, guest: GuestSpec, cores: tuple[int, ...]) -> dict[str, str]:  # noqa: ARG002
+        _require_programs()
+        return {"accelerator": self._prepare()[1]}
 
     def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
         machine = self._machine(guest)
@@ -265,6 +266,11 @@ class QemuProvider:
 def missing_packages(programs: Iterable[str] = PROGRAMS) -> list[str]:
     """The Debian packages whose programs are not here."""
     return [PROGRAMS[program] for program in programs if not _which(program)]
+
+
+def _require_programs() -> None:
+    if missing := missing_packages((QEMU, "qemu-img")):  # the others are for images that are not built yet
+        raise PrerequisiteError(_to_install(missing))
 
 
 def _to_install(packages: Sequence[str]) -> str:

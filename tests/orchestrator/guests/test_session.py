@@ -1,10 +1,15 @@
 """A guest that is started for runs."""
 
+from pathlib import Path
+
 import pytest
 
+from orchestrator.cores.cpuset import Cpuset, CpusetUnavailable
 from orchestrator.errors import GuestError
 from orchestrator.guests.session import Session
 from orchestrator.inventory import Guest, Observation, guest_spec
+from orchestrator.providers import make
+from orchestrator.providers.qemu import provider as qemu
 from orchestrator.store.store import Store
 from orchestrator.study import schema
 
@@ -33,3 +38,28 @@ def test_a_guest_is_not_started_on_fewer_cores_than_it_was_made_with(tmp_path):
 def test_an_oversubscribed_guest_is_started_on_the_cores_there_are(tmp_path):
     with pytest.raises(StartedError):
         session(tmp_path, oversubscribed=True).executor()
+
+
+@pytest.mark.parametrize(
+    ("kind", "made", "now"), [("local", "cpuset", "affinity"), ("qemu", "accelerator", "tcg")]
+)
+def test_a_guest_that_a_start_would_give_less_than_it_was_made_with_is_refused(
+    tmp_path, monkeypatch, kind, made, now
+):
+    """Its records would have what the inventory has."""
+
+    def create(self, cores):
+        raise CpusetUnavailable("permission denied")
+
+    monkeypatch.setattr(Cpuset, "create", create)
+    monkeypatch.setattr(qemu, "_which", lambda program: program)
+    study = schema.parse(f'[provider]\nkind = "{kind}"\n[[workload]]\nmodel = "lenet1"\ndataset = "digits"\n')
+    provider = make(study, Store(tmp_path))
+    provider._prepared = Path("an image"), "tcg", "a kernel did not boot under it within 20 s"
+    details = {made: {"cpuset": "cgroup", "accelerator": "kvm"}[made]}
+    seen = Observation(provider_cpus=1, guest_cpus=1, oversubscribed=False, start_s=1.0, details=details)
+    guest = Guest(spec=guest_spec(1), observed=seen, created_at="now")
+    with pytest.raises(
+        GuestError, match=f"made with {made} = '{details[made]}', now it is '{now}'; .*provision"
+    ):
+        Session(study, Store(tmp_path), provider, guest, (0,), None).executor()
