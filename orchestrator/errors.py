@@ -4,7 +4,10 @@ what raises is a study that cannot go on."""
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
+Item = TypeVar("Item")
 EXIT_DONE = 0
 EXIT_RUNS_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -93,3 +96,15 @@ def storage_error(path: object, error: OSError, cannot_be: str = "written") -> S
 def says_full(text: str) -> bool:
     """Whether a guest's error reports a full disk, in Python's words or in safetensors'."""
     return "No space left" in text
+
+
+def for_each(work: Callable[[Item], object], items: Iterable[Item]) -> None:
+    """Works on all of them, whatever fails; then the first error is raised."""
+    first: Exception | None = None
+    for item in list(items):
+        try:
+            work(item)
+        except Exception as error:  # noqa: BLE001  (raised below)
+            first = first or error
+    if first is not None:
+        raise first

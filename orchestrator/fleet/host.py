@@ -154,8 +154,10 @@ class Host:
         self._closed.set()
         for opened in list(self._studies.values()):
             opened.stop.set()
-        self._slots.destroy("")
-        self._held.close()
+        try:
+            self._slots.destroy("")
+        finally:
+            self._held.close()
 
     # ---- one run -----------------------------------------------------------------------------
 

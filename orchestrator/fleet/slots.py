@@ -15,7 +15,7 @@ from pathlib import Path
 from orchestrator.agent import archive
 from orchestrator.cores.leases import CoreLeases, Lease
 from orchestrator.engine.attempts import Slot
-from orchestrator.errors import GuestError, PrerequisiteError
+from orchestrator.errors import GuestError, PrerequisiteError, for_each
 from orchestrator.guests import provision
 from orchestrator.guests.session import Session
 from orchestrator.inventory import Guest, GuestSpec
@@ -88,9 +88,8 @@ class Slots:
 
     def stop(self, key: str) -> None:
         """Ends what runs in the guests of a study."""
-        for place in self._of(key):
-            if place.busy and place.guest is not None:
-                place.provider.stop(place.spec)
+        busy = [place for place in self._of(key) if place.busy and place.guest is not None]
+        for_each(lambda place: place.provider.stop(place.spec), busy)
 
     def rest(self, key: str, idle_s: float = 0.0) -> None:
         """Stops the guests of a study ("": of all) that have had nothing to do for `idle_s`."""
@@ -100,14 +99,7 @@ class Slots:
 
     def destroy(self, key: str) -> None:
         """Removes the guests of a study ("": of all). Those that are busy are stopped first."""
-        for place in self._of(key):
-            place.busy = True  # nobody takes it any more
-            with contextlib.suppress(GuestError):
-                self._cool(place)
-            place.provider.destroy(place.spec)
-            with self._lock:
-                self._places.remove(place)
-            shutil.rmtree(self._folder / place.key / f"slot-{place.number}", ignore_errors=True)
+        for_each(self._remove, self._of(key))
         with self._lock:
             self._leases.pop(key, None)
 
@@ -195,6 +187,15 @@ class Slots:
         with place.held:
             if session is not None:
                 session.close()
+
+    def _remove(self, place: Place) -> None:
+        place.busy = True  # nobody takes it any more
+        with contextlib.suppress(GuestError):
+            self._cool(place)
+        place.provider.destroy(place.spec)
+        with self._lock:
+            self._places.remove(place)
+        shutil.rmtree(self._folder / place.key / f"slot-{place.number}", ignore_errors=True)
 
     def _of(self, key: str) -> list[Place]:
         with self._lock:

@@ -13,7 +13,7 @@ from guest.datasets import datasets
 from guest.records.run import RECORD
 from orchestrator.cores.leases import CoreLeases, Lease, MachineCores
 from orchestrator.cores.parallel import Job, ParallelJobs
-from orchestrator.errors import GuestError, PrerequisiteError, UsageError
+from orchestrator.errors import GuestError, PrerequisiteError, UsageError, for_each
 from orchestrator.inventory import (
     INVENTORY_VERSION,
     DamagedInventoryError,
@@ -49,9 +49,8 @@ def provision(
     fetch_datasets(study, store, on_download)
     wanted = [guest_spec(cpus, model) for model in study.cpu_models for cpus in study.cpus]
     kind, former = _former(study, store)
-    for spec in former:
-        if spec not in wanted or kind != provider.name:
-            make_former(kind, study, store).destroy(spec)
+    unwanted = [spec for spec in former if spec not in wanted or kind != provider.name]
+    for_each(lambda spec: make_former(kind, study, store).destroy(spec), unwanted)
     kept: tuple[Guest, ...] = ()
     with contextlib.suppress(UsageError, DamagedInventoryError):  # none, of other machines, or unreadable
         kept = tuple(guest for guest in read_guests(study, store).guests if guest.spec in wanted)
@@ -126,12 +125,19 @@ def _require_tools(spec: GuestSpec, observed: Observation) -> None:
 
 
 def destroy(study: Study, store: Store) -> list[str]:
-    """Removes all guests and the inventory; runs and reports stay. Returns the guests' names."""
+    """Removes all guests and the inventory; runs and reports stay. Returns the guests' names. Where one
+    cannot be removed, the others are, and the inventory stays."""
     kind, specs = _former(study, store)
     provider = make_former(kind, study, store)
-    for spec in specs:
-        provider.destroy(spec)
-    names = [spec.name for spec in specs] + destroy_workers(store)
+    names = [spec.name for spec in specs]
+
+    def remove(spec: GuestSpec | None) -> None:
+        if spec is not None:
+            provider.destroy(spec)
+        else:
+            names.extend(destroy_workers(store))
+
+    for_each(remove, [*specs, None])
     store.guests_file.unlink(missing_ok=True)
     if store.guests.is_dir() and not any(store.guests.iterdir()):
         store.guests.rmdir()
@@ -141,25 +147,33 @@ def destroy(study: Study, store: Store) -> list[str]:
 def destroy_workers(store: Store) -> list[str]:
     """Removes what the workers of a local cluster left when their sweep was killed, except finished runs,
     which the next one collects. Returns the guests' names. Raises UsageError while a worker is alive."""
-    names = []
-    for worker in {path.parents[1] for path in store.guests.glob(f"*/*/{ORDERED}")}:
+    names: list[str] = []
+
+    def remove_study(path: Path) -> None:
+        with contextlib.suppress(ValueError):  # of another vbstudy, which knows what it is
+            names.extend(destroy_slots(path.parent, Study.model_validate_json(path.read_bytes())))
+            if not any(path.parent.rglob(RECORD)):
+                shutil.rmtree(path.parent)
+
+    def remove_worker(worker: Path) -> None:
         with Store(worker).lock("vbstudy destroy"):
-            for path in worker.glob(f"*/{ORDERED}"):
-                with contextlib.suppress(ValueError):  # of another vbstudy, which knows what it is
-                    names += destroy_slots(path.parent, Study.model_validate_json(path.read_bytes()))
-                    if not any(path.parent.rglob(RECORD)):
-                        shutil.rmtree(path.parent)
+            for_each(remove_study, worker.glob(f"*/{ORDERED}"))
             if not any(worker.glob(f"*/{ORDERED}")):
                 shutil.rmtree(worker)
+
+    for_each(remove_worker, {path.parents[1] for path in store.guests.glob(f"*/*/{ORDERED}")})
     return names
 
 
 def destroy_slots(folder: Path, study: Study) -> list[str]:
     """Removes the guests that a killed worker left in its folder of a study. Returns their names."""
-    names = []
-    for slot in folder.glob("slot-*"):
-        names += destroy(study, Store(slot))
+    names: list[str] = []
+
+    def remove(slot: Path) -> None:
+        names.extend(destroy(study, Store(slot)))
         shutil.rmtree(slot, ignore_errors=True)
+
+    for_each(remove, folder.glob("slot-*"))
     return names
 
 

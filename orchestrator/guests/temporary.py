@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import UsageError, for_each
 from orchestrator.guests.provision import make_all, read_guests
 from orchestrator.inventory import Guest, GuestSpec
 from orchestrator.providers import Provider, make
@@ -32,7 +32,6 @@ def guests(
         made = make_all(missing, provider, lambda guest: None)  # noqa: ARG005
         yield provider, there | {guest.spec.name: guest for guest in made}
     finally:
-        for spec in missing:
-            provider.destroy(spec)
+        for_each(provider.destroy, missing)
         if missing and store.guests.is_dir() and not any(store.guests.iterdir()):
             store.guests.rmdir()

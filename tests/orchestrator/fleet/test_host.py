@@ -144,3 +144,32 @@ def test_an_idle_guest_that_cannot_be_stopped_is_reported_and_the_others_are_sto
     assert stopped.wait(60)
     made.end()
     assert events == [("key", f"idle guest cpus-1.{n} cannot be stopped: it hangs") for n in (1, 2)]
+
+
+def test_a_guest_that_cannot_be_stopped_or_removed_keeps_no_other_one(tmp_path):
+    made, done = Host(tmp_path / "host"), []
+
+    class Provider:
+        def __init__(self, number):
+            self.number = number
+
+        def stop(self, spec):
+            done.append(("stop", self.number))
+            if self.number == 1:
+                raise GuestError("it hangs")
+
+        def destroy(self, spec):
+            done.append(("destroy", self.number))
+            if self.number == 1:
+                raise GuestError("it stays")
+
+    for number in (1, 2):
+        place = {"provider": Provider(number), "guest": object()}
+        made._slots._places.append(Place(key="key", number=number, spec=guest_spec(1), **place))
+    with pytest.raises(GuestError, match="it hangs"):
+        made._slots.stop("key")
+    with pytest.raises(GuestError, match="it stays"):
+        made.end()
+    assert done == [("stop", 1), ("stop", 2), ("destroy", 1), ("destroy", 2)]
+    with Store(tmp_path / "host").lock("another worker"):  # the folder is free
+        assert [place.number for place in made._slots._places] == [1]

@@ -7,7 +7,7 @@ import pytest
 
 from guest.datasets import datasets
 from orchestrator.cli import main as cli
-from orchestrator.errors import PrerequisiteError, UsageError
+from orchestrator.errors import GuestError, PrerequisiteError, UsageError
 from orchestrator.guests import provision
 from orchestrator.inventory import (
     GUEST_MARK,
@@ -202,3 +202,49 @@ def test_those_of_a_worker_at_work_are_left_to_it_and_runs_that_wait_there_are_k
     assert cli.run(["-C", str(tmp_path), "destroy"]) == 0
     assert process.wait(10)
     assert (run.exists(), guest.exists()) == (True, False)
+
+
+def cannot_be_removed(monkeypatch, *names):
+    removed = LocalProvider.destroy
+
+    def destroy(self, guest):
+        if guest.name in names:
+            raise GuestError(f"guest {guest.name}: its host cannot be reached")
+        removed(self, guest)
+
+    monkeypatch.setattr(LocalProvider, "destroy", destroy)
+
+
+def test_a_guest_that_cannot_be_removed_keeps_no_other_one(tmp_path, left, monkeypatch):
+    guest, process = left
+    store, study = Store(tmp_path), schema.parse(NET)
+    with_guests(store, "")
+    for cpus in (1, 2, 4):
+        (store.guests / f"cpus-{cpus}").mkdir()
+    cannot_be_removed(monkeypatch, "cpus-1")
+    with pytest.raises(GuestError, match="guest cpus-1: its host cannot be reached"):
+        provision.destroy(study, store)
+    assert sorted(path.name for path in store.guests.iterdir()) == ["cpus-1", "node-0"]
+    assert guest.exists()
+    assert store.guests_file.exists(), "the next `destroy` knows what is left"
+    cannot_be_removed(monkeypatch, "cpus-2")  # beside the one before
+    second = guest.parents[2] / "slot-2" / "guests" / "cpus-4"
+    second.mkdir(parents=True)
+    with pytest.raises(GuestError, match="guest cpus-1: "):
+        provision.destroy(study, store)
+    assert (guest.exists(), second.exists()) == (True, False)
+    assert process.poll() is None
+    monkeypatch.undo()
+    assert provision.destroy(study, store) == ["cpus-1", "cpus-1", "cpus-2"]
+    assert process.wait(10)
+    assert not store.guests.exists()
+
+
+def test_provisioning_removes_all_guests_but_those_that_cannot_be(tmp_path, monkeypatch):
+    store, study = Store(tmp_path), schema.parse(NET)
+    for cpus in (3, 4, 5):
+        (store.guests / f"cpus-{cpus}").mkdir(parents=True)
+    cannot_be_removed(monkeypatch, "cpus-3", "cpus-4")
+    with pytest.raises(GuestError, match="its host cannot be reached"):
+        provision.provision(study, store, LocalProvider(study, store), print, print, print)
+    assert sorted(path.name for path in store.guests.iterdir()) == ["cpus-3", "cpus-4"]
