@@ -35,7 +35,7 @@ machine_in(folder).start(HARDWARE, image(folder), sorted(os.sched_getaffinity(0)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 HARDWARE = QemuHardware(
-    cpus=1, memory_mib=64, cpu_model="max", accelerator="tcg", image="", workers="", seed="", qemu=""
+    cpus=1, memory_mib=64, cpu_model="max", accelerator="tcg", image="", workers="", seed="", qemu="", host=""
 )
 
 

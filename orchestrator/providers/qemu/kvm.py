@@ -4,7 +4,10 @@ may be unable to run a stock kernel. So: the CPU's flags, then a kernel that rea
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import os
+import platform
 from pathlib import Path
 
 from guest.machine import fingerprint
@@ -26,6 +29,12 @@ def excluded() -> str:
     if not os.access(DEVICE, os.R_OK | os.W_OK):
         return f"{DEVICE} may not be used by this user (join group kvm)"
     return ""
+
+
+def host() -> str:
+    """The identity of what KVM hands on of this machine."""
+    cpu = fingerprint.cpu()
+    return hashlib.sha256(json.dumps([cpu["model"], cpu["flags"], platform.release()]).encode()).hexdigest()
 
 
 @functools.cache

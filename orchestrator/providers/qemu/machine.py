@@ -41,6 +41,7 @@ class QemuHardware:
     seed: str  # the hash of its seed disk
     workers: str  # what its snapshot holds, in addition to the system
     qemu: str
+    host: str  # the hash of its CPU and kernel, which a machine under KVM shows and depends on; "" under TCG
 
 
 class QemuMachine:

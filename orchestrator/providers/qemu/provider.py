@@ -80,13 +80,20 @@ class QemuProvider:
         seed.write(machine.seed, guest.name, self._keys, self._prepare()[0])
 
     def start(self, guest: GuestSpec, cores: tuple[int, ...]) -> Connection:
-        """From its snapshot, or cold; the first start takes the snapshot and goes on."""
+        """From its snapshot; or cold, where it has none that can be resumed: that takes one and goes on."""
         _require_programs()
         self.create(guest)
         machine, hardware = self._machine(guest), self._hardware(guest)
         machine.stop()
         workers = machine.workers_in_snapshot(hardware)
-        connection = self._boot(guest, hardware, cores, resume=workers is not None)
+        connection = None
+        if workers is not None:
+            try:
+                connection = self._boot(guest, hardware, cores, resume=True)
+            except GuestError as error:
+                self._notify(f"guest {guest.name}: boots, its snapshot cannot be resumed: {error.message}")
+                workers = None
+        connection = connection or self._boot(guest, hardware, cores)
         if workers is None and self._settings.snapshot:
             try:
                 workers = self._take_snapshot(guest, machine, hardware, connection)
@@ -252,6 +259,7 @@ class QemuProvider:
             workers=self._workers_identity(guest),
             seed=sha256_of(self._machine(guest).seed),
             qemu=str(Path(_which(QEMU) or QEMU).resolve().stat().st_mtime_ns),
+            host=kvm.host() if accelerator == "kvm" else "",
         )
 
     def _workers_identity(self, guest: GuestSpec) -> str:

@@ -1,10 +1,14 @@
 """What the provider and its machines do before any QEMU runs."""
 
+import dataclasses
+import json
+import platform
 from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import PrerequisiteError
+from guest.machine import fingerprint
+from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.inventory import guest_spec
 from orchestrator.providers.qemu import provider as qemu
 from orchestrator.providers.qemu.image import Image
@@ -39,3 +43,71 @@ def test_a_folder_that_qemu_would_take_for_something_else_is_named_from_the_root
     machine.new_overlay(IMAGE)
     assert commands[0][-1] == str(folder / "root.qcow2")
     assert machine.name == QemuMachine(folder).name
+
+
+@pytest.fixture
+def provider(tmp_path, monkeypatch):
+    """Its guest `cpus-1` has a seed, and its image is built."""
+    monkeypatch.setattr(qemu, "_which", lambda program: __file__)
+    said = []
+    made = qemu.QemuProvider(schema.parse(STUDY), Store(tmp_path), said.append)
+    made.said, made._prepared = said, (IMAGE, "tcg", "")
+    monkeypatch.setattr(made, "create", lambda guest: None)
+    folder = tmp_path / "guests" / "cpus-1"
+    folder.mkdir(parents=True)
+    (folder / "seed.img").write_bytes(b"seed")
+    return made
+
+
+@pytest.mark.parametrize("changed", ["flags", "kernel"])
+def test_a_snapshot_fits_another_cpu_or_kernel_below_under_emulation_alone(provider, monkeypatch, changed):
+    def hardware(accelerator):
+        provider._prepared = IMAGE, accelerator, ""
+        return provider._hardware(guest_spec(1))
+
+    before = {accelerator: hardware(accelerator) for accelerator in ("kvm", "tcg")}
+    assert before["kvm"] == hardware("kvm")
+    if changed == "flags":
+        cpu = fingerprint.cpu()
+        monkeypatch.setattr(fingerprint, "cpu", lambda: cpu | {"flags": [*cpu["flags"], "another"]})
+    else:
+        monkeypatch.setattr(platform, "release", lambda: "7.0")
+    assert before["kvm"] != hardware("kvm")
+    assert before["tcg"] == hardware("tcg")
+
+
+def test_a_guest_whose_snapshot_cannot_be_resumed_boots_once_and_takes_another_one(provider, monkeypatch):
+    guest, starts, broken = guest_spec(1), [], True
+    machine = provider._machine(guest)
+
+    class Connection:
+        workers = ()
+
+    def boot(guest, hardware, cores, *, resume=False):
+        starts.append("resumed" if resume else "cold")
+        if resume and broken:
+            raise GuestError("QEMU does not start: no snapshot 'warm'")
+        if not resume:
+            machine._snapshot.unlink()
+        return Connection()
+
+    def take(guest, machine, hardware, connection):
+        keep(hardware, ["fresh"])
+        return ("fresh",)
+
+    def keep(hardware, workers):
+        kept = {"hardware": dataclasses.asdict(hardware), "workers": workers}
+        machine._snapshot.write_text(json.dumps(kept))
+        machine.overlay.touch()
+
+    monkeypatch.setattr(provider, "_boot", boot)
+    monkeypatch.setattr(provider, "_take_snapshot", take)
+    keep(provider._hardware(guest), ["old"])
+    assert provider.start(guest, (0,)).workers == ("fresh",)
+    assert starts == ["resumed", "cold"]
+    assert provider.said == [
+        "guest cpus-1: boots, its snapshot cannot be resumed: QEMU does not start: no snapshot 'warm'"
+    ]
+    broken = False
+    assert provider.start(guest, (0,)).workers == ("fresh",)
+    assert starts == ["resumed", "cold", "resumed"]
