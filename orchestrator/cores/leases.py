@@ -33,8 +33,11 @@ def host_memory_mib() -> int:
 
 
 def cores_of(guest: Guest) -> tuple[int, ...]:
-    """The cores of the machine that a guest is on."""
-    return guest.observed.machine_cores if guest.observed.machine else host_cores()
+    """The cores that a guest may be given on its machine; of this one, those that this process may use."""
+    seen = guest.observed
+    if seen.machine:
+        return seen.machine_cores
+    return tuple(core for core in host_cores() if core in seen.machine_cores) or host_cores()
 
 
 class MachineCores(Protocol):

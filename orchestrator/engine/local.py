@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from guest.records.run import RunResult, RunSpec
 from orchestrator.agent import archive
-from orchestrator.cores.leases import CoreLeases, Lease, host_cores, host_memory_mib
+from orchestrator.cores.leases import CoreLeases, Lease, cores_of, host_memory_mib
 from orchestrator.cores.parallel import Job, ParallelJobs
 from orchestrator.engine import Observer, Summary
 from orchestrator.engine.attempts import Attempts, Slot
@@ -80,10 +80,8 @@ class LocalEngine:
         return max(1, int(SHARE_OF_MEMORY * host_memory_mib() / memory_mib))
 
     def _leases(self, guest: Guest, observer: Observer) -> CoreLeases:
-        seen = guest.observed
-        here = tuple(core for core in host_cores() if core in seen.machine_cores) or host_cores()
         return CoreLeases(
-            seen.machine_cores if seen.machine else here,
+            cores_of(guest),
             machine_of(self._provider, guest.spec),
             settings=self._study.engine,
             waiting=observer.waiting,

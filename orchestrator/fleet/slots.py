@@ -77,12 +77,16 @@ class Slots:
         finally:
             place.used_at, place.busy = time.monotonic(), False
 
-    def leases(self, key: str, study: Study) -> CoreLeases:
+    def leases(self, place: Place, study: Study) -> CoreLeases:
         """Studies lease apart from each other, as they do in processes of their own."""
+        key = place.key
         with self._lock:
             if key not in self._leases:
+                cores = tuple(core for core in place.provider.cores(place.spec) if core in self._cores)
                 self._leases[key] = CoreLeases(
-                    self._cores, settings=study.engine, waiting=lambda why: self._waiting(key, why)
+                    cores,
+                    settings=study.engine,
+                    waiting=lambda why: self._waiting(key, why),
                 )
             return self._leases[key]
 
@@ -127,7 +131,7 @@ class Slots:
 
     def _warmed(self, place: Place, study: Study, store: Store, stop: threading.Event) -> Slot | None:
         if place.lease is None:
-            place.lease = self._lease(place, self.leases(place.key, study), stop)
+            place.lease = self._lease(place, self.leases(place, study), stop)
             if place.lease is None:
                 return None
             place.held.enter_context(place.lease)
@@ -140,7 +144,7 @@ class Slots:
         if place.session is None:
             cores = place.lease.cores
             place.session = Session(study, store, place.provider, place.guest, cores, self.agent)
-        leases = self.leases(place.key, study)
+        leases = self.leases(place, study)
         return Slot(guest=place.guest, session=place.session, lease=place.lease, leases=leases)
 
     def _lease(self, place: Place, leases: CoreLeases, stop: threading.Event) -> Lease | None:

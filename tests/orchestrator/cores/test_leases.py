@@ -3,11 +3,14 @@ import subprocess
 import sys
 import threading
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.cores import leases as core_leases
 from orchestrator.cores import topology
-from orchestrator.cores.leases import CoreLeases
+from orchestrator.cores.leases import CoreLeases, cores_of
+from orchestrator.inventory import Guest, Observation, guest_spec
 from orchestrator.study.engine import EngineTable
 
 NEVER = threading.Event()
@@ -168,3 +171,17 @@ def test_cores_that_another_process_leased_are_waited_for_until_it_dies():
             assert lease.cores == (core,)
             assert leases.holders() == {"ours": {core}}
         assert told == [f"guest ours waits for cores: process {other.pid} on its machine leased {core}"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "offered", "cores"),
+    [("", (0, 1), (0, 1)), ("", (0, 7), (0,)), ("", (), (0, 1, 2, 3)), ("a:22", (0, 7), (0, 7))],
+)
+def test_a_guest_is_given_the_cores_that_its_provider_offers_and_this_process_may_use(
+    monkeypatch, machine, offered, cores
+):
+    """A hypervisor may offer one hyper-thread of each core alone."""
+    monkeypatch.setattr(core_leases, "host_cores", lambda: (0, 1, 2, 3))
+    seen = {"provider_cpus": 1, "guest_cpus": 1, "oversubscribed": False, "start_s": 1.0, "details": {}}
+    observed = Observation(**seen, machine=machine, machine_cores=offered)
+    assert cores_of(Guest(spec=guest_spec(1), observed=observed, created_at="now")) == cores

@@ -11,7 +11,7 @@ from orchestrator.errors import GuestError
 from orchestrator.fleet import host as hosts
 from orchestrator.fleet.host import Host
 from orchestrator.fleet.orders import Order
-from orchestrator.fleet.slots import Place
+from orchestrator.fleet.slots import Place, Slots
 from orchestrator.guests.provision import ORDERED
 from orchestrator.inventory import guest_spec
 from orchestrator.store.store import Store
@@ -173,3 +173,17 @@ def test_a_guest_that_cannot_be_stopped_or_removed_keeps_no_other_one(tmp_path):
     assert done == [("stop", 1), ("stop", 2), ("destroy", 1), ("destroy", 2)]
     with Store(tmp_path / "host").lock("another worker"):  # the folder is free
         assert [place.number for place in made._slots._places] == [1]
+
+
+def test_a_worker_s_guests_get_those_of_its_cores_that_their_provider_offers(tmp_path, monkeypatch):
+    """A hypervisor may offer one hyper-thread of each core alone."""
+    given = []
+    monkeypatch.setattr("orchestrator.fleet.slots.CoreLeases", lambda cores, **_: given.append(cores))
+
+    class Provider:
+        def cores(self, spec):
+            return (0, 1, 4)
+
+    place = Place(key="key", number=1, spec=guest_spec(2), provider=Provider())
+    Slots(tmp_path, (0, 1, 2, 3), print).leases(place, STUDY_OF_ONE)
+    assert given == [(0, 1)]
