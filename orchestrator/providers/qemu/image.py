@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import sys
 import tarfile
@@ -172,13 +173,14 @@ def _build_system(into: Path) -> None:
         # The hook runs where the files' owners are right, root or not; "$1" is the new system, with
         # /proc and others mounted, which is why it is copied before it is made an image of.
         left_out = " ".join(f'--exclude="./{folder}/*"' for folder in NOT_IN_IMAGE)
+        to, given = shlex.quote(str(out)), shlex.quote(str(work))
         finish = (
-            f'set -e; cp -L "$1/vmlinuz" {out}/vmlinuz; tar -C "$1" -cf {out}/modules.tar lib/modules; '
-            f'cp "$1/bin/busybox" {out}/busybox; '
-            f'cp {work}/inittab "$1/etc/inittab"; cp {work}/vbstudy-boot "$1/sbin/vbstudy-boot"; '
+            f'set -e; cp -L "$1/vmlinuz" {to}/vmlinuz; tar -C "$1" -cf {to}/modules.tar lib/modules; '
+            f'cp "$1/bin/busybox" {to}/busybox; '
+            f'cp {given}/inittab "$1/etc/inittab"; cp {given}/vbstudy-boot "$1/sbin/vbstudy-boot"; '
             'rm -f "$1"/etc/ssh/ssh_host_*; mkdir "$1.tree"; '
             f'tar -C "$1" --one-file-system {left_out} -cf - . | tar -C "$1.tree" -xpf -; '
-            f'mke2fs -q -t ext4 -d "$1.tree" {out}/root.img {ROOT_SIZE}; rm -rf "$1.tree"'
+            f'mke2fs -q -t ext4 -d "$1.tree" {to}/root.img {ROOT_SIZE}; rm -rf "$1.tree"'
         )
         command = [
             "mmdebstrap",

@@ -1,0 +1,45 @@
+"""The shared disks, before anything is built."""
+
+import os
+import subprocess
+import tempfile
+
+import pytest
+
+from orchestrator.providers.qemu import image
+
+
+class BuiltError(Exception):
+    pass
+
+
+def test_the_system_is_copied_out_of_its_folder_where_tmpdir_has_a_space(tmp_path, monkeypatch):
+    """The hook's `mke2fs` alone is another one here: it takes the same options, and makes no disk."""
+    temporary, system, programs = (tmp_path / name for name in ("my tmp; false", "a system", "programs"))
+    for folder in (
+        temporary,
+        programs,
+        *(system / name for name in ("bin", "etc/ssh", "lib/modules", "sbin")),
+    ):
+        folder.mkdir(parents=True)
+    (system / "vmlinuz").write_text("kernel")
+    (system / "bin/busybox").write_text("shell")
+    (programs / "mke2fs").write_text('#!/bin/sh\ntest -d "$5" && touch "$6"\n')
+    (programs / "mke2fs").chmod(0o755)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    copied = []
+
+    def run(command, what):
+        (hook,) = (each.partition("=")[2] for each in command if each.startswith("--customize-hook="))
+        path = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+        subprocess.run(["sh", "-c", hook, "hook", str(system)], env=path, check=True)
+        (out,) = temporary.glob("*/out")
+        copied.extend(sorted(path.name for path in out.iterdir()))
+        raise BuiltError
+
+    monkeypatch.setattr(image, "_run", run)
+    with pytest.raises(BuiltError):
+        image._build_system(tmp_path)
+    assert copied == ["busybox", "modules.tar", "root.img", "vmlinuz"]
+    assert (system / "etc/inittab").exists()
+    assert (system / "sbin/vbstudy-boot").exists()
