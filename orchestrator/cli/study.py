@@ -146,7 +146,7 @@ def ssh(options: Options, guest: str, command: tuple[str, ...]) -> None:
         command = command[1:]
     store, loaded = options.store(), options.study()
     with store.lock(f"vbstudy ssh {guest}"):
-        status = shell.enter(loaded, store, guest, command)
+        status = shell.enter(loaded, store, guest, command, options.reporter())
     if status != 0:
         raise CommandFailed(status)
 

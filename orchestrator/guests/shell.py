@@ -5,14 +5,16 @@ from __future__ import annotations
 import subprocess
 
 from guest.records import bounded
+from orchestrator.cores.leases import CoreLeases, cores_of
 from orchestrator.errors import PrerequisiteError, UsageError
 from orchestrator.guests.provision import read_guests
 from orchestrator.inventory import Guest, Inventory, read_inventory
-from orchestrator.providers import make
+from orchestrator.providers import machine_of, make
 from orchestrator.providers.machines import tail
 from orchestrator.store.store import Store
 from orchestrator.study.messages import did_you_mean
 from orchestrator.study.schema import Study
+from orchestrator.text import Say
 
 
 def _find(inventory: Inventory, name: str) -> Guest:
@@ -24,21 +26,23 @@ def _find(inventory: Inventory, name: str) -> Guest:
     return guests[name]
 
 
-def enter(study: Study, store: Store, name: str, command: tuple[str, ...]) -> int:
-    """Starts the guest, runs a command (or a shell) in it in the user's terminal, stops it. Returns
-    the command's exit status. The caller holds the study's lock. Raises UsageError that names the
-    guests there are."""
+def enter(study: Study, store: Store, name: str, command: tuple[str, ...], say: Say) -> int:
+    """Starts the guest on cores that nobody uses, runs a command (or a shell) in it in the user's terminal,
+    stops it. Returns the command's exit status. The caller holds the study's lock. Raises UsageError that
+    names the guests there are."""
     guest = _find(read_guests(study, store), name)
     provider = make(study, store)
-    connection = provider.start(guest.spec, provider.cores(guest.spec)[: guest.spec.cpus])
-    try:
-        argv, folder = connection.terminal(command)
-        return subprocess.run(argv, cwd=folder, check=False).returncode
-    except FileNotFoundError:
-        raise PrerequisiteError(f"there is no {argv[0]}; install it") from None
-    finally:
-        connection.close()
-        provider.stop(guest.spec)
+    leases = CoreLeases(cores_of(guest), machine_of(provider, guest.spec), waiting=say)
+    with leases.wait_for(name, guest.spec.cpus) as lease:
+        connection = provider.start(guest.spec, lease.cores)
+        try:
+            argv, folder = connection.terminal(command)
+            return subprocess.run(argv, cwd=folder, check=False).returncode
+        except FileNotFoundError:
+            raise PrerequisiteError(f"there is no {argv[0]}; install it") from None
+        finally:
+            connection.close()
+            provider.stop(guest.spec)
 
 
 def logs(store: Store, name: str) -> str:
