@@ -70,7 +70,7 @@ class Guest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """`guests.json`: written before the first guest is made, and again when all are."""
+    """`guests.json`: written before the first guest is made, and again when all are or one failed."""
 
     version: int
     provider: str

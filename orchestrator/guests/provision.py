@@ -62,8 +62,18 @@ def provision(
         hosts={spec.name: provider.host(spec) for spec in wanted} if isinstance(provider, Elsewhere) else {},
     )
     write_inventory(store.guests_file, inventory)  # now, so that what a killed process leaves is known
-    inventory = dataclasses.replace(inventory, guests=make_all(wanted, provider, on_guest, say))
-    write_inventory(store.guests_file, inventory)
+    made = inventory.by_name()
+
+    def keep(guest: Guest) -> None:
+        made[guest.spec.name] = guest
+        on_guest(guest)
+
+    try:
+        make_all(wanted, provider, keep, say)
+    finally:  # those that were made are kept where another one failed
+        guests = tuple(made[spec.name] for spec in wanted if spec.name in made)
+        inventory = dataclasses.replace(inventory, guests=guests)
+        write_inventory(store.guests_file, inventory)
     return inventory
 
 

@@ -248,3 +248,16 @@ def test_provisioning_removes_all_guests_but_those_that_cannot_be(tmp_path, monk
     with pytest.raises(GuestError, match="its host cannot be reached"):
         provision.provision(study, store, LocalProvider(study, store), print, print, print)
     assert sorted(path.name for path in store.guests.iterdir()) == ["cpus-3", "cpus-4"]
+
+
+def test_guests_that_were_made_are_in_the_inventory_where_another_one_failed(tmp_path):
+    class Small(LocalProvider):
+        def start(self, guest, cores):
+            if guest.cpus == 2:
+                raise GuestError(f"guest {guest.name}: no memory is left for it")
+            return super().start(guest, cores)
+
+    store, study = Store(tmp_path), schema.parse(NET)
+    with pytest.raises(GuestError, match="guest cpus-2: no memory is left"):
+        provision.provision(study, store, Small(study, store), print, print, print)
+    assert list(provision.read_guests(study, store).by_name()) == ["cpus-1"]
