@@ -33,6 +33,10 @@ class KerasBackend:
                 losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x, training=True))
                 loss = tf.reduce_mean(losses)
             gradients = tape.gradient(loss, [v.value for v in variables])
+            if isinstance(optimizer, keras.optimizers.Adam):
+                # An embedding's gradient has a row each time a token occurs, and Keras's Adam would square
+                # these before it adds them. (SGD adds them, and its bits stay.)
+                gradients = [tf.convert_to_tensor(g) for g in gradients]
             # What torch calls weight decay: the gradient of an L2 penalty. (Keras's own is decoupled.)
             if weight_decay:
                 gradients = [g + weight_decay * v.value for g, v in zip(gradients, variables, strict=True)]

@@ -134,10 +134,11 @@ def test_both_frameworks_start_from_the_same_function(model: str) -> None:
 
 @pytest.mark.parametrize("model", ["lenet5", "cnn-bn", "memn2n"])
 @pytest.mark.parametrize("optimizer", Optimizer)
-def test_both_frameworks_train_the_same_way(model: str, optimizer: Optimizer) -> None:
-    """Where no dropout comes between: the same losses, step by step, weight decay included."""
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_both_frameworks_train_the_same_way(model: str, optimizer: Optimizer, decay: float) -> None:
+    """Where no dropout comes between: the same losses, step by step, with and without weight decay."""
     losses = [
-        train(build(f, model, optimizer=optimizer, learning_rate=0.002, weight_decay=0.01), model, 5)
+        train(build(f, model, optimizer=optimizer, learning_rate=0.002, weight_decay=decay), model, 5)
         for f in Framework
     ]
     assert losses[0] == pytest.approx(losses[1], rel=2e-3)
