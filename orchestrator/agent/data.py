@@ -17,17 +17,17 @@ from orchestrator.transport.connection import Connection
 
 
 def bring(study: Study, folders: tuple[Path, ...], connection: Connection) -> tuple[str, ...]:
-    """Makes the study's data sets readable in the guest; returns the folders to look in. A file that
-    is there already is not sent again."""
+    """Makes the study's data sets readable in the guest, each in the subfolder where it is looked for: files
+    of two sets may have the same names. Returns the folders to look in. A file that is there already is not
+    sent again."""
     if connection.shares_files:
         return tuple(map(str, folders))
-    targets = []
+    found = False
     for name in dict.fromkeys(w.dataset for w in study.networks):
         for path in datasets.files(name, folders):
-            target = f"data/{name}"
-            connection.put(path, f"{target}/{path.name}")
-            targets.append(target)
-    return tuple(dict.fromkeys(targets))
+            connection.put(path, f"data/{name}/{path.name}")
+            found = True
+    return ("data",) if found else ()
 
 
 def bring_projects(study: Study, store: Store, connection: Connection) -> dict[str, ProjectFiles]:
