@@ -155,7 +155,7 @@ def mismatches(asked: ThreadSpec, visible_cpus: int, seen: dict[str, Any]) -> li
         "inter_op": asked.inter_op,
         "mkl": asked.intra_op,
         "openmp": asked.intra_op,
-        "openblas": asked.intra_op,
+        "openblas": min(asked.intra_op, _openblas_most()),  # no framework computes with numpy's
         "tf_compute_pool": asked.inter_op,
     }
     return [
@@ -176,8 +176,19 @@ def os_threads() -> dict[str, int]:
     return dict(collections.Counter(names))
 
 
+def _openblas_most() -> int:
+    """The number of threads that numpy's OpenBLAS was built for."""
+    get_config: Any = _openblas("get_config")
+    if get_config is None:
+        return sys.maxsize
+    get_config.restype = ctypes.c_char_p
+    _, _, most = get_config().decode().partition("MAX_THREADS=")
+    return int(most.split()[0]) if most else sys.maxsize
+
+
 def _openblas(verb: str) -> Callable[..., int] | None:
-    """A function of numpy's OpenBLAS, `get_num_threads` or `set_num_threads`, where numpy has one."""
+    """A function of numpy's OpenBLAS, `get_num_threads`, `set_num_threads` or `get_config`, where numpy has
+    one."""
     numpy = sys.modules.get("numpy")
     if numpy is None or numpy.__file__ is None:
         return None

@@ -97,3 +97,21 @@ def test_numpys_own_threads_are_set_in_the_run_and_read_back():
     before, seen = json.loads(done.stdout)
     assert before == 1
     assert (seen["openblas"], seen["openmp"], seen["intra_op"], seen["inter_op"]) == (3, 3, 3, 2)
+
+
+def test_more_threads_than_numpys_openblas_was_built_for_are_no_mismatch():
+    code = (
+        "import numpy, json; from guest.machine import threads\n"
+        "from guest.records.run import Framework, ThreadSpec\n"
+        "asked = ThreadSpec(cpus=65, intra_op=65, inter_op=1)\n"
+        "threads.apply(Framework.TORCH, asked)\n"
+        "seen = threads.in_force(Framework.TORCH)\n"
+        "right = threads.mismatches(asked, seen['visible_cpus'], seen)\n"
+        "print(json.dumps([right, threads.mismatches(asked, seen['visible_cpus'], seen | {'openblas': 1})]))"
+    )
+    environment_ = {**os.environ, **environment(threads=ThreadSpec(cpus=65, intra_op=65, inter_op=1))}
+    done = subprocess.run([sys.executable, "-c", code], env=environment_, capture_output=True, check=True)
+    right, wrong = json.loads(done.stdout)
+    assert right == []
+    assert len(wrong) == 1
+    assert wrong[0].startswith("openblas is 1, ")
