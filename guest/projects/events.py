@@ -23,18 +23,23 @@ class EventError(ValueError):
 
 
 def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
-    """(step, value) of one tag, files in order of their names. Raises EventError when there is no file, or
-    none has the tag; the text names the tags that there are."""
+    """(step, value) of one tag, files in order of their names. Raises EventError when there is no file, none
+    has the tag, or files of several folders have it; the text names the tags, or the folders, that there
+    are."""
     files = sorted(folder.glob(PATTERN)) if folder.is_dir() else []
     if not files:
         raise EventError("holds no TensorBoard events (events.out.tfevents.*)")
     found: list[tuple[int, float]] = []
     tags: dict[str, None] = {}
+    having: dict[Path, None] = {}
     for path in files:
         for step, name, value in read(path):
             tags[name] = None
             if name == tag:
                 found.append((step, value))
+                having[path.parent.relative_to(folder)] = None
+    if len(having) > 1:  # one folder for each of TensorBoard's runs
+        raise EventError(f"has {tag!r} in several folders: {', '.join(map(str, having))}; name one in `file`")
     if not found:
         raise EventError(f"has no scalar {tag!r}; there are {', '.join(tags) or 'none'}")
     return found

@@ -64,6 +64,16 @@ def test_a_tag_that_is_not_there_is_told_with_those_that_are(tmp_path):
         events.scalars(tmp_path / "nowhere", "acc")
 
 
+def test_a_tag_in_several_folders_is_refused_and_several_files_of_one_are_read(tmp_path):
+    for part, value in (("train", 0.9), ("validation", 0.5)):
+        write(tmp_path / part, event(1, "acc", simple(value)))
+    with pytest.raises(EventError, match="'acc' in several folders: train, validation; name one in `file`"):
+        events.scalars(tmp_path, "acc")
+    resumed = tmp_path / "validation" / "events.out.tfevents.2.host"
+    resumed.write_bytes(event(2, "acc", simple(0.75)))
+    assert events.scalars(tmp_path / "validation", "acc") == [(1, 0.5), (2, 0.75)]
+
+
 def test_what_tensorflow_writes_is_read(tmp_path):
     assert events.scalars(write(tmp_path, bytes.fromhex(TENSORFLOW)), "acc") == [
         (1, 0.25),
