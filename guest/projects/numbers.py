@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from guest.projects import events
+from guest.records import bounded
 from guest.records.run import MetricSource, history_columns
 
 REPORTED = "metrics.jsonl"  # what vbstudy.report writes
@@ -94,10 +95,17 @@ def collect(
 
 def history(values: Mapping[str, Sequence[Value]], wall_s: float) -> list[Row]:
     """One row an epoch with the columns of `guest.records.run.history_columns`. A metric that was given fewer
-    times than another belongs to the last epochs, unless it has numbers; unknown values are NaN or ""."""
-    epochs = max(1, *(_length(each) for each in values.values()))
+    times than another belongs to the last epochs, unless it has numbers; unknown values are NaN or "". Raises
+    MetricError for more rows than are read again."""
+    longest = max(values, key=lambda name: _length(values[name]))
+    epochs = max(1, _length(values[longest]))
     metrics = [name for name in values if name not in ("train_loss", "validation_loss", "test_loss")]
     empty: Row = dict.fromkeys(history_columns(metrics), math.nan)
+    most = bounded.HISTORY.items // len(empty) - 1  # beside the line of names
+    if epochs > most:
+        raise MetricError(
+            f"metric {longest}: has {epochs} values, of which at most {most} are kept: give one an epoch"
+        )
     empty |= dict.fromkeys((name for name in empty if name.endswith("sha256")), "")
     empty |= {"step": 0, "selected_epoch": 0, "elapsed_s": wall_s}
     rows = [empty | {"epoch": epoch} for epoch in range(1, epochs + 1)]

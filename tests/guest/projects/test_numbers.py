@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from guest.projects import numbers
 from guest.projects.numbers import MetricError, Patterns, Value
+from guest.records import bounded
 from guest.records.run import MetricSource, history_columns
 
 ACCURACY = MetricSource(name="accuracy", pattern=r"test acc: ([0-9.a-z%]+)")
@@ -114,6 +115,15 @@ def test_a_final_value_belongs_to_the_last_epoch():
     rows = numbers.history(each, 9.0)
     assert [math.isnan(row["test_f1"]) for row in rows] == [True, False]
     assert rows[1]["train_loss"] == 1.0
+
+
+def test_a_history_of_more_cells_than_analyze_reads_is_refused(monkeypatch):
+    columns = len(history_columns(["acc"]))
+    monkeypatch.setattr(bounded, "HISTORY", bounded.Limit(bytes=9999, items=11 * columns))
+    ten = [Value(value=0.5)] * 10
+    assert len(numbers.history({"acc": ten}, 9.0)) == 10
+    with pytest.raises(MetricError, match="metric acc: has 11 values, of which at most 10 are kept"):
+        numbers.history({"acc": [*ten, Value(value=0.5)]}, 9.0)
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "train_loss"]), st.lists(
