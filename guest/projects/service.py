@@ -29,6 +29,7 @@ from guest.projects.prepare import (
     resolve,
     unpack,
 )
+from guest.records import bounded
 from guest.records.codec import from_json
 from guest.records.run import (
     HISTORY,
@@ -243,7 +244,8 @@ def _weights(project: ProjectSpec, work: Path, out: Path) -> tuple[str, str]:
 
 
 def _predictions(project: ProjectSpec, work: Path, out: Path) -> dict[str, str]:
-    """SHA-256 of `logits` and `predictions`, what there is of them; the arrays go to PREDICTIONS."""
+    """SHA-256 of `logits` and `predictions`, what there is of them; the arrays go to PREDICTIONS. Raises
+    ArtifactError for more than is read again."""
     import numpy as np
 
     path = _written("predictions", project.predictions, work, out)
@@ -254,6 +256,12 @@ def _predictions(project: ProjectSpec, work: Path, out: Path) -> dict[str, str]:
         np.savez(out / PREDICTIONS, last=found.values)
     else:
         np.savez(out / PREDICTIONS, last=found.values, y_true=found.y_true)
+    size, most = (out / PREDICTIONS).stat().st_size, bounded.PREDICTIONS.bytes
+    if size > most:
+        raise artifacts.ArtifactError(
+            f"{path.name}: the predictions take {size / bounded.MIB:.1f} MiB, of which at most "
+            f"{most // bounded.MIB} are kept: write classes, or scores as float32 or of fewer samples"
+        )
     classes = found.classes()
     hashes = {"predictions": hash_arrays({"predictions": found.values if classes is None else classes})}
     if found.values.ndim == 2:

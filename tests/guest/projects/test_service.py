@@ -4,14 +4,29 @@ import dataclasses
 import io
 import os
 
+import numpy as np
 import pytest
 
 from guest.machine.threads import ThreadMismatchError
 from guest.machine.tiers import EXACT_TENSORFLOW_THREADS
 from guest.projects import service
+from guest.projects.artifacts import ArtifactError
+from guest.records import bounded
 from guest.records.run import ProjectFiles, ProjectSpec, RunRequest, Variant
 from guest.runner import MessageWriter, Progress
 from tests import factories
+
+PROJECT = ProjectSpec(
+    source="mine",
+    commit="",
+    command=("true",),
+    requirements="",
+    metrics=(),
+    predictions="",
+    weights="",
+    timeout_s=None,
+    disk_limit_mib=1,
+)
 
 
 def test_a_program_with_both_frameworks_is_told_what_was_below_and_not_of_the_pools_that_exact_mode_fixed():
@@ -24,20 +39,19 @@ def test_a_program_with_both_frameworks_is_told_what_was_below_and_not_of_the_po
     ]
 
 
+def test_predictions_of_more_bytes_than_are_collected_are_refused_with_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(bounded, "PREDICTIONS", bounded.Limit(bytes=bounded.MIB))
+    project = dataclasses.replace(PROJECT, predictions="logits.npy")
+    np.save(tmp_path / "logits.npy", np.zeros((100, 1500), np.float32))
+    assert service._predictions(project, tmp_path, tmp_path)["logits"]
+    np.save(tmp_path / "logits.npy", np.zeros((100, 1500)))
+    with pytest.raises(ArtifactError, match=r"logits.npy: the predictions take 1.1 MiB, of which at most 1 "):
+        service._predictions(project, tmp_path, tmp_path)
+
+
 def test_a_project_that_sees_fewer_cores_than_its_guest_was_made_with_is_refused(tmp_path):
-    project = ProjectSpec(
-        source="mine",
-        commit="",
-        command=("true",),
-        requirements="",
-        metrics=(),
-        predictions="",
-        weights="",
-        timeout_s=None,
-        disk_limit_mib=1,
-    )
     files = ProjectFiles(archive="", archive_sha256="", tree_sha256="", commit="", wheels="")
-    workload = dataclasses.replace(factories.workload(), project=project)
+    workload = dataclasses.replace(factories.workload(), project=PROJECT)
     cores = len(os.sched_getaffinity(0))
     request = RunRequest(spec=factories.spec(workload=workload), visible_cpus=cores + 1, project=files)
     with pytest.raises(ThreadMismatchError, match=f"visible_cpus is {cores}, {cores + 1} was asked for"):
