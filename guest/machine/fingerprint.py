@@ -50,19 +50,25 @@ def preload() -> None:
 
 @functools.cache
 def cpu() -> dict[str, Any]:
-    """Model, vendor, family, stepping, microcode, flags and caches of the first core."""
+    """Model, vendor, family, stepping, microcode, flags and caches of the first core. The kernel of an ARM
+    machine names no model: there it is made of the others."""
     fields: dict[str, str] = {}
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if not line.strip():
             break
         key, _, value = line.partition(":")
         fields[key.strip()] = value.strip()
+    vendor = fields.get("vendor_id", fields.get("CPU implementer", ""))
+    number = fields.get("model", fields.get("CPU part", ""))
+    revision = " ".join(filter(None, (fields.get("CPU variant"), fields.get("CPU revision"))))
+    stepping = fields.get("stepping", revision)
+    made = " ".join(filter(None, (platform.machine(), vendor, number, stepping)))
     return {
-        "model": fields.get("model name", platform.processor() or platform.machine()),
-        "vendor": fields.get("vendor_id", fields.get("CPU implementer", "")),
-        "family": fields.get("cpu family", ""),
-        "model_number": fields.get("model", ""),
-        "stepping": fields.get("stepping", ""),
+        "model": fields.get("model name", made),
+        "vendor": vendor,
+        "family": fields.get("cpu family", fields.get("CPU architecture", "")),
+        "model_number": number,
+        "stepping": stepping,
         "microcode": fields.get("microcode", ""),
         "flags": sorted(fields.get("flags", fields.get("Features", "")).split()),
         "caches": _caches(),
@@ -80,12 +86,14 @@ def _caches() -> list[str]:
 
 @functools.cache
 def hypervisor() -> str:
-    """The hypervisor under this machine, as far as the machine knows; "none" on bare metal."""
+    """The hypervisor under this machine, as far as the machine knows; "none" on bare metal. Only x86 has a
+    flag that tells; elsewhere it is unknown, and the maker of the machine is named, who may be one."""
     vendor = _text(Path("/sys/class/dmi/id/sys_vendor"))
     product = _text(Path("/sys/class/dmi/id/product_name"))
-    if " hypervisor " not in f" {' '.join(cpu()['flags'])} ":
-        return "none"
-    return " ".join(filter(None, (vendor, product))) or _text(Path("/sys/hypervisor/type")) or "unnamed"
+    named = " ".join(filter(None, (vendor, product))) or _text(Path("/sys/hypervisor/type"))
+    if platform.machine() != "x86_64":
+        return f"unknown ({named})" if named else "unknown"
+    return (named or "unnamed") if "hypervisor" in cpu()["flags"] else "none"
 
 
 def _text(path: Path) -> str:

@@ -20,6 +20,55 @@ def test_the_cpu_is_described_as_the_kernel_does():
     assert cpu["flags"] == sorted(cpu["flags"])
 
 
+ARM = """processor\t: 0
+BogoMIPS\t: 243.75
+Features\t: fp asimd sve
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x1
+CPU part\t: 0xd40
+CPU revision\t: 1
+
+processor\t: 1
+"""
+
+
+@pytest.fixture
+def arm(monkeypatch):
+    """The files of /proc and /sys of a machine, which the test may change."""
+    shown = {"/proc/cpuinfo": ARM}
+
+    def read(path, *_):
+        if str(path) not in shown:
+            raise FileNotFoundError(path)
+        return shown[str(path)]
+
+    monkeypatch.setattr(Path, "read_text", read)
+    monkeypatch.setattr(fingerprint.platform, "machine", lambda: "aarch64")
+    for cached in (fingerprint.cpu, fingerprint.hypervisor):
+        cached.cache_clear()
+    yield shown
+    for cached in (fingerprint.cpu, fingerprint.hypervisor):
+        cached.cache_clear()
+
+
+def test_two_arm_cpus_are_told_apart(arm):
+    first = fingerprint.cpu()
+    assert (first["vendor"], first["family"], first["model_number"]) == ("0x41", "8", "0xd40")
+    assert first["stepping"] == "0x1 1"
+    assert first["model"] == "aarch64 0x41 0xd40 0x1 1"
+    arm["/proc/cpuinfo"] = ARM.replace("0xd40", "0xd4f")
+    fingerprint.cpu.cache_clear()
+    assert fingerprint.cpu()["model"] == "aarch64 0x41 0xd4f 0x1 1"
+
+
+def test_an_arm_machine_does_not_know_whether_a_hypervisor_is_below(arm):
+    assert fingerprint.hypervisor() == "unknown"
+    arm["/sys/class/dmi/id/sys_vendor"] = "QEMU\n"
+    fingerprint.hypervisor.cache_clear()
+    assert fingerprint.hypervisor() == "unknown (QEMU)"
+
+
 @pytest.mark.parametrize("framework", Framework)
 def test_a_fingerprint_is_json_and_names_library_versions(framework):
     found = fingerprint.fingerprint(framework)
