@@ -23,7 +23,7 @@ from orchestrator.study.schema import Study
 from orchestrator.transport.connection import Connection
 from orchestrator.transport.keys import StudyKeys
 from orchestrator.transport.ssh import SshConnection, private_removal, removal
-from orchestrator.transport.ssh_connect import SshTarget
+from orchestrator.transport.ssh_connect import SshTarget, look_up
 
 STOP_TIMEOUT_S = 30
 # Until none is found twice: a process that begins a program just then has no environment for a moment.
@@ -53,7 +53,7 @@ class SshProvider:
         self._keys = StudyKeys.of(store)
         self._frameworks = sorted(f.value for f in study.frameworks)
         self._placed = self._read_placed()
-        self._hosts = {_name(host): host for host in study.provider.hosts}
+        self._hosts = {self._name(host): host for host in study.provider.hosts}
         at = {cpus: self._placed.get(guest_spec(cpus).name, "") for cpus in study.cpus}
         stay = {cpus: self._hosts[name] for cpus, name in at.items() if name in self._hosts}
         self._assigned = _assign(study.cpus, study.provider.hosts, stay)
@@ -95,7 +95,7 @@ class SshProvider:
         return self._machines.setdefault(str(self._target(host)), RemoteCores(connect))
 
     def host(self, guest: GuestSpec) -> str:
-        return _name(self._host(guest))
+        return self._name(self._host(guest))
 
     def create(self, guest: GuestSpec) -> None:
         (self._store.guests / guest.name).mkdir(parents=True, exist_ok=True)
@@ -192,14 +192,25 @@ class SshProvider:
             )
         return self._hosts[at]
 
+    def _name(self, host: SshHostTable) -> str:
+        """As `SshTarget` has it."""
+        user, port = self._login(host)
+        return f"{user}@{host.host}:{port}"
+
+    def _login(self, host: SshHostTable) -> tuple[str, int]:
+        """The user and the port of study.toml; what it leaves open is as in `~/.ssh/config`, where that
+        counts."""
+        if not self._settings.use_ssh_config:
+            return host.user or getpass.getuser(), host.port
+        found = look_up(host.host)
+        return host.user or found.user, host.port if "port" in host.model_fields_set else found.port
+
     def _target(self, host: SshHostTable) -> SshTarget:
-        if host.host_key:
-            self._keys.pin(host.host, host.port, host.host_key)
-        base = self._store.directory
-        return SshTarget(
+        base, (user, port) = self._store.directory, self._login(host)
+        target = SshTarget(
             host=host.host,
-            port=host.port,
-            user=host.user or getpass.getuser(),
+            port=port,
+            user=user,
             key=(base / host.key.expanduser()) if host.key else self._keys.client().private,
             known_hosts=(
                 (base / host.known_hosts.expanduser()) if host.known_hosts else self._keys.known_hosts
@@ -208,6 +219,9 @@ class SshProvider:
             patience_s=self._settings.patience_s,
             use_ssh_config=self._settings.use_ssh_config,
         )
+        if host.host_key:
+            self._keys.pin(target.address, target.port, host.host_key)
+        return target
 
     def _connect(self, host: SshHostTable, folder: str) -> SshConnection:
         return SshConnection(self._target(host), folder, host.python)
@@ -249,11 +263,6 @@ class SshProvider:
         )
         python = self._host(guest).python
         return connection.shell(f"{shlex.quote(python)} -c {shlex.quote(program)}").strip()
-
-
-def _name(host: SshHostTable) -> str:
-    """As `SshTarget` has it."""
-    return f"{host.user or getpass.getuser()}@{host.host}:{host.port}"
 
 
 def _assign(

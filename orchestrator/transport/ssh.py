@@ -21,6 +21,7 @@ from guest.records.codec import sha256_of
 from guest.records.pace import Moved, paced
 from orchestrator.errors import GuestError
 from orchestrator.transport.connection import Completed, Stream, collecting
+from orchestrator.transport.keys import host_name
 from orchestrator.transport.ssh_connect import SshTarget, UnreachableError, connect, reason
 from orchestrator.transport.ssh_stream import SshStream
 
@@ -251,7 +252,9 @@ class SshConnection:
             "LogLevel": "ERROR",
         }
         argv = ["ssh", "-t" if not command else "-T", "-p", str(target.port)]
-        if not target.use_ssh_config:
+        if target.use_ssh_config:
+            options["HostKeyAlias"] = host_name(target.address, target.port)
+        else:
             argv += ["-F", "none"]
         for name, value in options.items():
             argv += ["-o", f"{name}={value}"]

@@ -12,7 +12,7 @@ from typing import Any
 import fabric
 import paramiko
 
-from orchestrator.errors import GuestError
+from orchestrator.errors import GuestError, UsageError
 
 # What goes wrong is raised; paramiko's own account of it would go to the user's terminal.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -37,17 +37,35 @@ class SshTarget:
     def __str__(self) -> str:
         return f"{self.user}@{self.host}:{self.port}"
 
+    @property
+    def address(self) -> str:
+        """What is connected to; known_hosts files name it."""
+        return str(look_up(self.host).host) if self.use_ssh_config else self.host
+
 
 class UnreachableError(Exception):
     """Worth another try."""
 
 
+def look_up(host: str) -> Any:
+    """A fabric connection that is not open: `host`, `port` and `user` are those of `~/.ssh/config`. Raises
+    UsageError."""
+    try:
+        return fabric.Connection(host, config=_config(use_ssh_config=True), forward_agent=False)
+    except (paramiko.SSHException, OSError, ValueError) as error:
+        raise UsageError(f"host {host!r} cannot be looked up in ~/.ssh/config: {reason(error)}") from None
+
+
+def _config(*, use_ssh_config: bool) -> Any:
+    config = fabric.Config(overrides={"load_ssh_configs": use_ssh_config}, lazy=True)
+    if use_ssh_config:
+        config.load_ssh_config()
+    return config
+
+
 def connect(target: SshTarget) -> Any:
     """A fabric connection that trusts the pinned keys only. Raises UnreachableError where another try
     may help, GuestError for the rest."""
-    config = fabric.Config(overrides={"load_ssh_configs": target.use_ssh_config}, lazy=True)
-    if target.use_ssh_config:
-        config.load_ssh_config()
 
     def transport(*arguments: Any, **options: Any) -> Any:
         made = paramiko.Transport(*arguments, **options)
@@ -58,7 +76,7 @@ def connect(target: SshTarget) -> Any:
         target.host,
         user=target.user,
         port=target.port,
-        config=config,
+        config=_config(use_ssh_config=target.use_ssh_config),
         forward_agent=False,
         connect_timeout=target.connect_timeout_s,
         connect_kwargs={

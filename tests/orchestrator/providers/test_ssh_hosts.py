@@ -1,4 +1,8 @@
-"""On which of its hosts a study's guest is made, and that it stays there."""
+"""On which of its hosts a study's guest is made, that it stays there, and how the host is reached."""
+
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +18,8 @@ from orchestrator.inventory import (
 from orchestrator.providers.ssh import SshProvider
 from orchestrator.store.store import Store
 from orchestrator.study import schema
+from orchestrator.transport.ssh import SshConnection
+from orchestrator.transport.ssh_connect import SshTarget, look_up
 
 
 def provider(store: Store, cpus: list[int], *hosts: str) -> SshProvider:
@@ -72,3 +78,64 @@ def test_a_guest_whose_host_left_the_study_is_named_with_the_way_out(tmp_path):
         hosts(provider(store, [1, 2], "a"), 1, 2)
     (store.guests / "cpus-2").rmdir()  # as it says
     assert hosts(provider(store, [1, 2], "a"), 1, 2) == [A, A]
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """The user's `~/.ssh/config`."""
+    file = tmp_path / "home" / ".ssh" / "config"
+    file.parent.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LOGNAME", "nobody-at-all")  # who this user is, where nothing else is said
+    return file
+
+
+def named(tmp_path, **settings: object) -> SshProvider:
+    table = {"kind": "ssh", "use_ssh_config": True, "hosts": [{"host": "node1", "cpus": 1} | settings]}
+    workload = {"model": "lenet1", "dataset": "digits"}
+    return SshProvider(
+        schema.Study.model_validate({"provider": table, "workload": [workload]}), Store(tmp_path)
+    )
+
+
+@pytest.fixture
+def alias(server, config, tmp_path) -> SshTarget:
+    """A server under a name that only `~/.ssh/config` knows."""
+    lines = [
+        "Host node1",
+        "HostName 127.0.0.1",
+        f"Port {server.port}",
+        f"User {server.user}",
+        "HostKeyAlias b",
+    ]
+    config.write_text("\n".join(lines))
+    made = named(tmp_path, key=server.client.private, host_key=server.host.public)
+    assert made.host(guest_spec(1)) == f"{server.user}@node1:{server.port}"
+    return made._target(made._host(guest_spec(1)))
+
+
+@pytest.mark.needs("sshd")
+def test_a_host_of_the_ssh_config_is_reached_by_its_name_port_and_user_there(alias, tmp_path):
+    connection = SshConnection(alias, str(tmp_path / "guest"), sys.executable)
+    assert connection.run(["echo", "in"], {}, 20).stdout == "in\n"
+    connection.close()
+
+
+@pytest.mark.needs("sshd")
+def test_a_terminal_of_a_host_of_the_ssh_config_knows_its_key(alias, config, tmp_path):
+    argv, _ = SshConnection(alias, str(tmp_path), sys.executable).terminal(["pwd"])
+    argv[1:1] = ["-F", str(config)]  # ssh itself does not ask HOME
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{Path(tmp_path).resolve()}\n", "")
+
+
+def test_what_study_toml_says_of_a_host_counts_before_the_ssh_config(config, tmp_path):
+    config.write_text("Host node1\nPort 5\nUser somebody\n")
+    assert named(tmp_path).host(guest_spec(1)) == "somebody@node1:5"
+    assert named(tmp_path, port=22, user="me").host(guest_spec(1)) == "me@node1:22"
+
+
+def test_an_ssh_config_that_cannot_be_read_is_told(config):
+    config.write_text("Host node1\nPort many\n")
+    with pytest.raises(UsageError, match=r"host 'node1' cannot be looked up in ~/.ssh/config: .*many"):
+        look_up("node1")
