@@ -95,6 +95,12 @@ class SshHostTable(Section):
     python: str = "python3"
     folder: str = ".vbstudy"
 
+    @model_validator(mode="after")
+    def _one_source_of_its_key(self) -> Self:
+        if self.host_key and self.known_hosts:
+            raise ValueError("host_key and known_hosts each say which key it must show; leave one out")
+        return self
+
 
 class SshTable(Section):
     """Existing machines, reached over SSH."""

@@ -276,6 +276,7 @@ def test_an_edit_keeps_comments_and_says_what_changed(tmp_path):
 
 
 SSH = '[provider]\nkind = "ssh"\n'
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0fYcOQk3cYyW4nQm5m0o1q2w3e4r5t6y7u8i9o0p1a"
 HOST = '[[provider.hosts]]\nhost = "a"\ncpus = 1\n'
 
 
@@ -288,6 +289,10 @@ HOST = '[[provider.hosts]]\nhost = "a"\ncpus = 1\n'
         (SSH + 'hosts = [{host = "a", cpus = 2}, {host = "b"}]\n', "3: provider.hosts[1].cpus: is missing"),
         (SSH + 'hosts = [{host = "-oX", cpus = 1}]\n', "a host name or an address is needed"),
         (SSH + HOST + 'host_key = "x"\n', "study.toml:6: provider.hosts[0].host_key = 'x': is not a public"),
+        (
+            SSH + HOST + f'host_key = "{KEY}"\nknown_hosts = "b"\n',
+            "study.toml:3: provider.hosts[0]: host_key and known_hosts each say which key it must show",
+        ),
         (
             SSH + HOST + HOST + "prot = 3\n",
             "study.toml:9: provider.hosts[1].prot: unknown key; allowed",
