@@ -29,7 +29,7 @@ from orchestrator.fleet.worker import topic
 from orchestrator.store.index import Checked
 from orchestrator.store.store import Store
 from orchestrator.study import snapshots
-from orchestrator.study.providers import SshTable
+from orchestrator.study.providers import SshTable, with_absolute_paths
 from orchestrator.study.schema import Study
 
 FIRST_PATIENCE_S = 15.0
@@ -86,7 +86,9 @@ class DaskEngine:
 
     def _orders(self, fleet: Fleet) -> Callable[[str, str], Any]:
         # Hosts keep their guests while this text is the same; how many runs there are is not their affair.
-        study = self._study.model_dump_json(exclude_unset=True, exclude={"repetitions"})
+        provider = with_absolute_paths(self._study.provider, self._store.directory.resolve())
+        ordered = self._study.model_copy(update={"provider": provider})
+        study = ordered.model_dump_json(exclude_unset=True, exclude={"repetitions"})
         agent_sha256 = archive.build().sha256
         # point: token left
         directory, token = str(self._store.directory.resolve()), self._store.leave_token()

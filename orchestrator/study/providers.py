@@ -264,6 +264,19 @@ def machine_settings(table: Section) -> dict[str, Any]:
     return found
 
 
+def with_absolute_paths(table: ProviderTable, directory: Path) -> ProviderTable:
+    """The same files, read from another folder than the study's. `~` stays the home of who reads."""
+    named = {key: value for key in table.model_fields_set if isinstance(value := getattr(table, key), Path)}
+    if isinstance(table, VirtualBoxTable) and table.is_file():
+        named["base"] = Path(table.base)
+    moved = {
+        key: type(getattr(table, key))(directory / path)
+        for key, path in named.items()
+        if not path.expanduser().is_absolute()
+    }
+    return table.model_copy(update=moved)
+
+
 PROVIDER_TABLES: dict[str, type[Section]] = {
     "provider.local": LocalTable,
     "provider.qemu": QemuTable,

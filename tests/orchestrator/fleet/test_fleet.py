@@ -13,13 +13,14 @@ from orchestrator.engine.packing import Room
 from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.fleet import fleet as fleets
 from orchestrator.fleet import tasks
+from orchestrator.fleet.dask import DaskEngine
 from orchestrator.fleet.dispatch import Landed
 from orchestrator.fleet.events import Events
 from orchestrator.fleet.fleet import MAX_LOST, Fleet
 from orchestrator.fleet.orders import FailedAttempt, Order, Receipt, decode_receipt
 from orchestrator.store.index import Checked
 from orchestrator.store.store import Store
-from orchestrator.study.schema import parse
+from orchestrator.study.schema import Study, parse
 from tests import factories
 from tests.orchestrator.sweep.test_pipeline import STUDY
 
@@ -212,6 +213,24 @@ def test_waiting_for_nothing_ends(fleet):
     fleet._idle_since -= 10_000
     with pytest.raises(GuestError, match="no worker came within"):
         fleet._require_hosts(False)
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "expected"),
+    [
+        ('kind = "qemu"\nimage = "images/a.qcow2"', "image", "{study}/images/a.qcow2"),
+        ('kind = "qemu"\nimage = "/srv/a.qcow2"', "image", "/srv/a.qcow2"),
+        ('kind = "qemu"\nimage = "~/a.qcow2"', "image", "~/a.qcow2"),
+        ('kind = "virtualbox"\nbase = "a.vdi"', "base", "{study}/a.vdi"),
+        ('kind = "virtualbox"\nbase = "a machine"', "base", "a machine"),
+        ('kind = "virtualbox"\nbase = "a"\nkey = "id"', "key", "{study}/id"),
+    ],
+)
+def test_a_host_reads_the_files_that_the_study_names(fleet, spec, tmp_path, table, key, expected):
+    study = parse(f"{STUDY}\n[provider]\n{table}\n")
+    order = DaskEngine(study, Store(tmp_path), print)._orders(fleet)(spec.run_id, HOST)
+    there = Study.model_validate_json(from_json(Order, order).study).provider
+    assert str(getattr(there, key)) == expected.format(study=tmp_path.resolve())
 
 
 def test_orders_and_receipts_come_back_as_they_went(tmp_path, spec):
