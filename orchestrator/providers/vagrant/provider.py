@@ -20,7 +20,7 @@ from orchestrator.providers.vagrant import command
 from orchestrator.providers.vagrant.command import Vagrant
 from orchestrator.providers.vagrant.hypervisors import HYPERVISORS, Hypervisor
 from orchestrator.store.store import Store
-from orchestrator.study.providers import VagrantTable
+from orchestrator.study.providers import ACCESS, VagrantTable
 from orchestrator.study.schema import Study
 from orchestrator.transport.connection import Connection
 from orchestrator.transport.keys import StudyKeys
@@ -61,16 +61,17 @@ class VagrantProvider:
 
     def create(self, guest: GuestSpec) -> None:
         """Records the settings of the machine; `start` makes it. A machine with other settings is
-        removed."""
+        removed, unless they are about reaching and starting it."""
         folder = self._folder(guest)
-        wanted = json.dumps([self._description(guest)], indent=1) + "\n"
+        wanted = self._description(guest)
         file = folder / "machines.json"
-        if file.exists() and file.read_text() != wanted:
+        if file.exists() and _machine_settings(self._made(guest)) != _machine_settings(wanted):
             self.destroy(guest)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._write_seed(folder / "seed")
-        if not file.exists():
-            write_durably(file, wanted)
+        text = json.dumps([wanted], indent=1) + "\n"
+        if not file.exists() or file.read_text() != text:
+            write_durably(file, text)
 
     def start(self, guest: GuestSpec, cores: tuple[int, ...]) -> Connection:
         self.create(guest)
@@ -190,11 +191,15 @@ class VagrantProvider:
 
     def _kind(self, guest: GuestSpec) -> str:
         """The hypervisor that the guest was made with, which the study may have changed since."""
+        return str(self._made(guest).get("hypervisor", self._settings.hypervisor))
+
+    def _made(self, guest: GuestSpec) -> dict[str, object]:
+        """The settings that the guest was made with; none where they cannot be read."""
         try:
             (made,) = json.loads((self._folder(guest) / "machines.json").read_text())
-            return str(made["hypervisor"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return self._settings.hypervisor
+            return dict(made)
+        except (OSError, ValueError, TypeError):
+            return {}
 
     def _vagrant(self, guest: GuestSpec) -> Vagrant:
         return Vagrant(self._folder(guest), guest.name, self._kind(guest))
@@ -233,6 +238,10 @@ class VagrantProvider:
         seed.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name, text in files.items():
             write_private(seed / name, text.encode())
+
+
+def _machine_settings(description: dict[str, object]) -> dict[str, object]:
+    return {key: value for key, value in description.items() if key not in ACCESS}
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ STUDY = """
 kind = "vagrant"
 hypervisor = "libvirt"
 memory_mib = {memory}
+boot_timeout_s = {boot_timeout_s}
 python = "/usr/bin/python3"
 
 [[workload]]
@@ -58,8 +59,9 @@ def tools(tmp_path, monkeypatch):
     return folder
 
 
-def provider(tmp_path, memory=512):
-    return make(schema.parse(STUDY.format(memory=memory)), Store(tmp_path))
+def provider(tmp_path, memory=512, boot_timeout_s=300):
+    text = STUDY.format(memory=memory, boot_timeout_s=boot_timeout_s)
+    return make(schema.parse(text), Store(tmp_path))
 
 
 def calls(tools) -> list[str]:
@@ -135,6 +137,16 @@ def test_a_machine_that_shall_be_another_one_is_removed_first(tmp_path, tools):
     provider(tmp_path, memory=600).create(ONE)
     assert calls(tools) == ["vagrant up", "vagrant destroy"]
     assert '"memory_mib": 600' in (tmp_path / "guests" / "cpus-1" / "machines.json").read_text()
+
+
+def test_a_machine_with_another_time_limit_stays_and_has_it_from_now_on(tmp_path, tools):
+    up(provider(tmp_path), tmp_path)
+    made = provider(tmp_path, boot_timeout_s=600)
+    made._ready_file(ONE).touch()
+    up(made, tmp_path)
+    assert calls(tools) == ["vagrant up", "vagrant up"]
+    assert made._ready_file(ONE).exists()
+    assert '"boot_timeout_s": 600' in (tmp_path / "guests" / "cpus-1" / "machines.json").read_text()
 
 
 def test_what_is_made_is_found_by_a_name_of_the_studys_own(tmp_path, tools):
