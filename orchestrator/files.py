@@ -9,10 +9,13 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from orchestrator.errors import GuestError, storage_error
+
+LOCK_POLL_S = 0.2
 
 
 def write_durably(path: Path, data: str | bytes, mode: int = 0o666) -> None:
@@ -133,10 +136,19 @@ def open_lock(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Waits for its turn. The operating system ends the turn of one that dies."""
+def locked(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Waits for its turn; calls `waiting` now and then meanwhile, which may raise. The operating system ends
+    the turn of one that dies."""
     with os.fdopen(open_lock(path)) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        while waiting is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(LOCK_POLL_S)
+                waiting()
+        else:
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

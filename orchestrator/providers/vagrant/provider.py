@@ -142,11 +142,11 @@ class VagrantProvider:
     def _up(self, guest: GuestSpec, vagrant: Vagrant, hypervisor: Hypervisor) -> None:
         """Starts the machine; one that was made half is completed, or else made again."""
         ready = self._ready_file(guest).exists() and vagrant.knows_machine()
-        if not ready:
-            self._notify(f"guest {guest.name}: Vagrant makes it from {self._settings.box}")
         # VirtualBox starts one machine after the other, and a box is unpacked once.
         alone = not ready or self._settings.hypervisor == "virtualbox"
-        with _turn() if alone else contextlib.nullcontext():
+        with self._turn(guest) if alone else contextlib.nullcontext():
+            if not ready:
+                self._notify(f"guest {guest.name}: Vagrant makes it from {self._settings.box}")
             half = vagrant.knows_machine()
             if not half:
                 hypervisor.remove(self._machine(guest))  # what Vagrant had not noted down when it was killed
@@ -161,6 +161,24 @@ class VagrantProvider:
                     vagrant.destroy()
                 hypervisor.remove(self._machine(guest))
                 vagrant.up(self._up_timeout_s, provision=True)
+
+    @contextlib.contextmanager
+    def _turn(self, guest: GuestSpec) -> Iterator[None]:
+        """One after the other, also with those of other studies. Raises GuestError for one that is stopped
+        meanwhile."""
+        base, told = caches.folder(), False
+        base.mkdir(parents=True, exist_ok=True)
+
+        def waiting() -> None:
+            nonlocal told
+            if guest.name in self._stopped:
+                raise GuestError(f"guest {guest.name}: was stopped before Vagrant came to it")
+            if not told:
+                self._notify(f"guest {guest.name}: waits until Vagrant is done with another guest")
+            told = True
+
+        with locked(base / "vagrant.lock", waiting):
+            yield
 
     @property
     def _up_timeout_s(self) -> float:
@@ -242,12 +260,3 @@ class VagrantProvider:
 
 def _machine_settings(description: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in description.items() if key not in ACCESS}
-
-
-@contextlib.contextmanager
-def _turn() -> Iterator[None]:
-    """One after the other, also with those of other studies."""
-    base = caches.folder()
-    base.mkdir(parents=True, exist_ok=True)
-    with locked(base / "vagrant.lock"):
-        yield

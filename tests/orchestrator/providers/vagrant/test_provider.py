@@ -8,11 +8,14 @@ import time
 import pytest
 
 from orchestrator.errors import GuestError
+from orchestrator.files import locked
 from orchestrator.guests import doctor
 from orchestrator.inventory import GuestSpec, host_name
 from orchestrator.providers import make
+from orchestrator.providers.vagrant.provider import VagrantProvider
 from orchestrator.store.store import Store
 from orchestrator.study import schema
+from vbstudy import caches
 
 ONE = GuestSpec(name="cpus-1", cpus=1)
 STUDY = """
@@ -171,6 +174,34 @@ def test_two_starts_take_turns(tmp_path, tools):
         thread.join(120)
     assert calls(tools) == []
     assert not (tools / "calls").exists()
+
+
+def test_a_guest_that_waits_for_another_studys_vagrant_says_so_and_can_be_stopped(tmp_path, tools):
+    (tmp_path / "cache" / "vbstudy").mkdir(parents=True)
+    said, failures = [], []
+    made = VagrantProvider(
+        schema.parse(STUDY.format(memory=512, boot_timeout_s=300)), Store(tmp_path), said.append
+    )
+
+    def starting() -> None:
+        try:
+            up(made, tmp_path)
+        except GuestError as error:
+            failures.append(error.message)
+
+    with locked(caches.folder() / "vagrant.lock"):
+        thread = threading.Thread(target=starting, daemon=True)
+        thread.start()
+        deadline = time.monotonic() + 120
+        while not said:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        made.stop(ONE)
+        thread.join(120)
+        assert not thread.is_alive()
+    assert said == ["guest cpus-1: waits until Vagrant is done with another guest"]
+    assert failures == ["guest cpus-1: was stopped before Vagrant came to it"]
+    assert calls(tools) == []
 
 
 def test_without_vagrant_the_check_says_what_to_install(tmp_path, monkeypatch):
