@@ -20,6 +20,7 @@ from guest.datasets import download
 from guest.records.codec import sha256_of
 from guest.records.pace import Moved
 from orchestrator.errors import GuestError, PrerequisiteError
+from orchestrator.files import locked
 from orchestrator.inventory import host_name
 from orchestrator.providers import processes
 from orchestrator.providers.virtualbox import machine as machines
@@ -28,6 +29,7 @@ from orchestrator.providers.virtualbox.api import TASK_TIMEOUT_S, Api, Vbox, is_
 from orchestrator.providers.virtualbox.machine import VirtualBoxMachine
 from orchestrator.providers.virtualbox.settings import STUDY
 from orchestrator.study.providers import DISK_IMAGES, VirtualBoxTable
+from vbstudy import caches
 
 Notify = Callable[[str], None]
 SNAPSHOT = "vbstudy"
@@ -248,26 +250,37 @@ def _convert(file: Path, copy: str) -> None:
 
 
 def fetch(url: str, target: Path, notify: Notify) -> None:
-    """Downloads an image to a temporary name and renames it when it is complete. Raises PrerequisiteError."""
+    """Downloads an image to a temporary name and renames it when it is complete. Who wants one meanwhile
+    waits. Raises PrerequisiteError."""
     notify(f"fetching {url}")
-    part = target.with_name(target.name + ".part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            with download.opened(url) as (answer, moved):  # the study file takes http and https only
-                _copy(answer, file, moved)
-            file.flush()
-            os.fsync(file.fileno())
-        part.rename(target)
+        caches.folder().mkdir(parents=True, exist_ok=True)
+        with locked(caches.folder() / "virtualbox.lock"):
+            if not target.exists():
+                _download(url, target)
     except (OSError, ValueError, HTTPException) as error:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
         if isinstance(error, urllib.error.HTTPError):
             error.close()
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise PrerequisiteError(
             f"{url}: cannot be fetched: {reason}; put the file to {target} yourself"
         ) from None
+
+
+def _download(url: str, target: Path) -> None:
+    part = target.with_name(target.name + ".part")
+    try:
+        with part.open("wb") as file:
+            with download.opened(url) as (answer, moved):  # the study file takes http and https only
+                _copy(answer, file, moved)
+            file.flush()
+            os.fsync(file.fileno())
+        part.rename(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
 
 
 def _copy(answer: HTTPResponse, file: BinaryIO, moved: Moved) -> None:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -387,6 +388,40 @@ def test_an_image_is_fetched_whole_or_not_at_all(web, tmp_path):
     with pytest.raises(PrerequisiteError, match="no.vdi: cannot be fetched: .*put the file to .*b.vdi"):
         base.fetch(f"{address}/no.vdi", tmp_path / "images" / "b.vdi", said.append)
     assert [file.name for file in (tmp_path / "images").iterdir()] == ["a.vdi"]
+
+
+def test_two_that_want_one_image_at_once_fetch_it_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    data, asked, second_came = b"x" * 100_000, [], threading.Event()
+
+    class Slow(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data[:1000])
+            second_came.wait(60)
+            self.wfile.write(data[1000:])
+
+        def log_message(self, *arguments):
+            """Nobody reads it."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        url, target = f"http://127.0.0.1:{server.server_port}/image.vdi", tmp_path / "a.vdi"
+        serving = threading.Thread(target=server.serve_forever)
+        first = threading.Thread(target=base.fetch, args=(url, target, lambda text: None))
+        for thread in (serving, first):
+            thread.start()
+        while not asked:
+            time.sleep(0.02)
+        threading.Timer(1, second_came.set).start()
+        base.fetch(url, target, lambda text: None)
+        first.join()
+        server.shutdown()
+        serving.join()
+    assert (target.read_bytes(), len(asked)) == (data, 1)
+    assert {file.name for file in tmp_path.iterdir()} == {"a.vdi", "cache"}
 
 
 OK = b"HTTP/1.1 200 OK\r\n"
