@@ -140,7 +140,7 @@ def _cluster(
             case LocalClusterTable():
                 made = _local(table, store, security)
             case SshClusterTable():
-                made = _ssh(table)
+                made = _ssh(table, store)
             case JobQueueTable():
                 made = job_queue(table, security)
                 _keep_submitted(made, table.jobs)
@@ -184,7 +184,7 @@ def _local(table: LocalClusterTable, store: Store, security: Security | None) ->
     )
 
 
-def _ssh(table: SshClusterTable) -> Any:
+def _ssh(table: SshClusterTable, store: Store) -> Any:
     require_dask("asyncssh", "asyncssh")
     from distributed import SSHCluster
 
@@ -193,9 +193,9 @@ def _ssh(table: SshClusterTable) -> Any:
     if table.user:
         login["username"] = table.user
     if table.key:
-        login["client_keys"] = [str(table.key.expanduser())]
+        login["client_keys"] = [str(store.directory / table.key.expanduser())]
     if table.known_hosts:
-        login["known_hosts"] = str(table.known_hosts.expanduser())
+        login["known_hosts"] = str(store.directory / table.known_hosts.expanduser())
     return SSHCluster(
         [table.hosts[0], *table.hosts],
         connect_options=login,

@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.errors import PrerequisiteError, UsageError
 from orchestrator.fleet import clusters
+from orchestrator.store.store import Store
 from orchestrator.study.schema import parse
 from tests import slurm
 from tests.orchestrator.fleet.fleets import wait_until
@@ -170,3 +171,14 @@ def test_a_security_file_is_checked(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(UsageError, match=said):
         clusters.read_security(path)
+
+
+def test_files_of_a_cluster_over_ssh_are_those_of_the_studys_folder(tmp_path, monkeypatch):
+    given = {}
+    monkeypatch.setattr(clusters, "require_dask", lambda *names: None)
+    monkeypatch.setattr("distributed.SSHCluster", lambda hosts, **options: given.update(options))
+    keys = 'hosts = ["a"]\ncores = 1\nmemory_mib = 1\nkey = "id"\nknown_hosts = "/etc/known"\n'
+    text = f'{ONE_CPU}\n[engine]\nkind = "dask"\n[engine.cluster]\nkind = "ssh"\n{keys}'
+    clusters._ssh(parse(text).engine.cluster, Store(tmp_path))
+    assert given["connect_options"]["client_keys"] == [str(tmp_path / "id")]
+    assert given["connect_options"]["known_hosts"] == "/etc/known"
