@@ -64,11 +64,14 @@ class SshProvider:
         return [problem for host in self._settings.hosts for problem in self._check(host)]
 
     def _check(self, host: SshHostTable) -> list[str]:
-        with contextlib.closing(self._connect(host, f"{host.folder}/check")) as connection:
+        own = self._study_folder(host)  # several studies may look at once
+        with contextlib.closing(self._connect(host, f"{own}/check")) as connection:
             try:
                 cores = inside.inspect(host.host, connection).cores
                 missing = inside.missing_frameworks(connection, self._frameworks)
-                connection.shell(f"rm -rf -- {shlex.quote(f'{host.folder}/check')}")
+                connection.shell(
+                    f"rm -rf -- {shlex.quote(f'{own}/check')}; rmdir {shlex.quote(own)} 2>/dev/null; :"
+                )
             except GuestError as error:
                 return [error.message]
         problems = [
@@ -239,9 +242,11 @@ class SshProvider:
         return f"/tmp/{self._mark(guest)}"  # noqa: S108
 
     def _folder(self, guest: GuestSpec) -> str:
+        return f"{self._study_folder(self._host(guest))}/{guest.name}"
+
+    def _study_folder(self, host: SshHostTable) -> str:
         where = f"{os.uname().nodename}:{self._store.directory.resolve()}"
-        study = hashlib.sha256(where.encode()).hexdigest()[:16]
-        return f"{self._host(guest).folder}/{study}/{guest.name}"
+        return f"{host.folder}/{hashlib.sha256(where.encode()).hexdigest()[:16]}"
 
     # ---- cgroups over there ------------------------------------------------------------------
 

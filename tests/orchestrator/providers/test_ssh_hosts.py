@@ -15,6 +15,7 @@ from orchestrator.inventory import (
     guest_spec,
     write_inventory,
 )
+from orchestrator.providers import inside
 from orchestrator.providers.ssh import SshProvider
 from orchestrator.store.store import Store
 from orchestrator.study import schema
@@ -139,3 +140,25 @@ def test_an_ssh_config_that_cannot_be_read_is_told(config):
     config.write_text("Host node1\nPort many\n")
     with pytest.raises(UsageError, match=r"host 'node1' cannot be looked up in ~/.ssh/config: .*many"):
         look_up("node1")
+
+
+@pytest.mark.needs("sshd")
+def test_two_studies_check_one_account_at_once(server, tmp_path, monkeypatch):
+    there = tmp_path / "there"
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    host = {"host": "127.0.0.1", "port": server.port, "key": server.client.private, "folder": str(there)}
+    host |= {"host_key": server.host.public, "user": server.user, "python": sys.executable}
+    first, second = (named(tmp_path / name, **host) for name in ("first", "second"))
+    seen = []
+
+    def look(connection, frameworks):
+        monkeypatch.undo()
+        assert second.check() == []
+        seen.extend(there.glob("**/check"))
+        return inside.missing_frameworks(connection, frameworks)
+
+    monkeypatch.setattr(inside, "missing_frameworks", look)
+    assert first.check() == []
+    assert len(seen) == 1, "the first one's is there still"
+    assert list(there.iterdir()) == []
