@@ -80,6 +80,14 @@ class LocalTable(Section):
     cpuset: Literal["auto", "cgroup", "affinity"] = "auto"
 
 
+def _home_path(value: str) -> str:
+    """A path that begins with `~/`, without it: others count from the account's home too."""
+    path = value.removeprefix("~/")
+    if not path or path.startswith("~"):
+        raise ValueError("a folder in the account's home, or a path that begins with / is needed")
+    return path
+
+
 class SshHostTable(Section):
     """A machine that is there already. `cpus` is how many of its cores may be used."""
 
@@ -93,7 +101,7 @@ class SshHostTable(Section):
     host_key: HostKey | None = Field(default=None, examples=["ssh-ed25519 AAAA..."])
     known_hosts: Path | None = Field(default=None, examples=["known_hosts"])
     python: str = "python3"
-    folder: str = ".vbstudy"
+    folder: Annotated[str, AfterValidator(_home_path)] = ".vbstudy"
 
     @model_validator(mode="after")
     def _one_source_of_its_key(self) -> Self:

@@ -288,6 +288,8 @@ HOST = '[[provider.hosts]]\nhost = "a"\ncpus = 1\n'
         (SSH + 'hosts = [{host = "a", cpus = 0}]\n', "study.toml:3: provider.hosts[0].cpus = 0: input"),
         (SSH + 'hosts = [{host = "a", cpus = 2}, {host = "b"}]\n', "3: provider.hosts[1].cpus: is missing"),
         (SSH + 'hosts = [{host = "-oX", cpus = 1}]\n', "a host name or an address is needed"),
+        (SSH + HOST + 'folder = "~you/x"\n', "a folder in the account's home, or a path that begins with /"),
+        (SSH + HOST + 'folder = "~/"\n', "study.toml:6: provider.hosts[0].folder = '~/': a folder in the"),
         (SSH + HOST + 'host_key = "x"\n', "study.toml:6: provider.hosts[0].host_key = 'x': is not a public"),
         (
             SSH + HOST + f'host_key = "{KEY}"\nknown_hosts = "b"\n',
@@ -306,6 +308,12 @@ HOST = '[[provider.hosts]]\nhost = "a"\ncpus = 1\n'
 )
 def test_a_wrong_provider_table_is_told_by_the_keys_of_its_kind(text, expected):
     assert expected in message(text + MINIMAL)
+
+
+@pytest.mark.parametrize(("folder", "there"), [("~/x", "x"), ("x", "x"), ("/srv/x", "/srv/x"), ("x~", "x~")])
+def test_a_folder_of_an_ssh_host_counts_from_the_accounts_home(folder, there):
+    parsed = schema.parse(f'{SSH}{HOST}folder = "{folder}"\n{MINIMAL}').provider
+    assert parsed.hosts[0].folder == there
 
 
 def test_an_ssh_host_has_the_documented_defaults():
