@@ -147,7 +147,7 @@ class VirtualBox:
         if not self._exists(machine):
             return
         settings = self._settings(machine)
-        if settings.get("VMState") not in ("poweroff", "aborted", "saved"):
+        if settings.get("VMState") not in ("poweroff", "aborted", "saved", "aborted-saved"):
             self._command("controlvm", machine, "poweroff")
         processes.end(lambda: _processes(machine, settings), machine, OFF_TIMEOUT_S)
 

@@ -147,6 +147,21 @@ esac"""
     ]
 
 
+@pytest.mark.parametrize("state", ["poweroff", "aborted", "saved", "aborted-saved"])
+def test_a_virtualbox_machine_that_does_not_run_is_not_switched_off(program, tmp_path, state):
+    program(
+        "VBoxManage",
+        f"""
+case $1 in
+list) echo '"vm" {{1-2}}' ;;
+showvminfo) echo 'UUID="1-2"'; echo 'CfgFile="/x/vm.vbox"'; echo 'VMState="{state}"' ;;
+controlvm) echo 'error: Machine is not currently running' >&2; exit 1 ;;
+esac""",
+    )
+    VirtualBox().switch_off("vm")
+    assert "controlvm" not in (tmp_path / "calls").read_text()
+
+
 def test_the_process_of_a_virtualbox_machine_is_held_to_its_cores(program, tmp_path):
     program("VBoxManage", "echo 'UUID=\"1-2\"'; echo 'CfgFile=\"/x/vm.vbox\"'")
     program = "import time; print(flush=True); time.sleep(1000)"
