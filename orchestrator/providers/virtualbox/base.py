@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from guest.datasets import download
 from guest.records.codec import sha256_of
 from guest.records.pace import Moved
-from orchestrator.errors import GuestError, PrerequisiteError
+from orchestrator.errors import GuestError, PrerequisiteError, VbstudyError
 from orchestrator.files import locked
 from orchestrator.inventory import host_name
 from orchestrator.providers import processes
@@ -152,20 +152,28 @@ class Base:
         self._take_snapshot(made)
 
     def _copy(self, file: Path, copy: str) -> None:
+        location = str(file.resolve())
+
+        def registered(vbox: Vbox) -> list[Any]:
+            return [medium for medium in vbox.root.hard_disks if str(medium.location) == location]
+
         def begin(vbox: Vbox) -> tuple[Any, Any]:
             kinds, modes = vbox.library.DeviceType, vbox.library.AccessMode
-            known = {str(medium.location) for medium in vbox.root.hard_disks}
-            source = vbox.root.open_medium(str(file.resolve()), kinds.hard_disk, modes.read_only, False)
+            source = vbox.root.open_medium(location, kinds.hard_disk, modes.read_only, False)
             target = vbox.root.create_medium("VDI", copy, modes.read_write, kinds.hard_disk)
-            progress = source.clone_to_base(target, [vbox.library.MediumVariant.standard])
-            return progress, (source, str(file.resolve()) in known)
+            return source.clone_to_base(target, [vbox.library.MediumVariant.standard]), source
 
-        def forget(vbox: Vbox, kept: tuple[Any, bool]) -> None:  # noqa: ARG001
-            source, was_known = kept
+        def forget(vbox: Vbox) -> None:
+            for medium in registered(vbox):
+                medium.close()
+
+        was_known = self._api.call(str(file), lambda vbox: bool(registered(vbox)))
+        try:
+            self._api.finish(str(file), begin)
+        finally:
             if not was_known:
-                source.close()
-
-        self._api.finish(str(file), begin, then=forget)
+                with contextlib.suppress(VbstudyError):  # why it failed matters more
+                    self._api.call(str(file), forget)
 
     def _assemble(self, made: VirtualBoxMachine, copy: str, vbox: Vbox) -> None:
         machine = vbox.create_machine(made.name, made.folder, OS_TYPE)

@@ -1,5 +1,6 @@
 """The provider without a VirtualBox: pyvbox against the constants of 6.1 and 7.2, error texts, the host."""
 
+import contextlib
 import errno
 import functools
 import http.server
@@ -246,6 +247,34 @@ def test_a_task_that_failed_is_an_error_and_is_forgotten():
             "guest a", lambda vbox: (progress(1, -2147467259, "(VERR_VMX_IN_VMX_ROOT_MODE)"), None)
         )
     assert vbox.tasks == {}
+
+
+@pytest.mark.parametrize("code", [0, -2147467259], ids=["copied", "failed"])
+@pytest.mark.parametrize("known", [False, True])
+def test_virtualbox_forgets_an_image_that_it_got_to_know_by_copying_it(tmp_path, known, code):
+    image, vbox = tmp_path / "a.vdi", vbox_of((7, 2))
+    image.touch()
+
+    class Disk(Fake):
+        def clone_to_base(self, target, variants):
+            return progress(1, code, "(VERR_DISK_FULL)")
+
+        def close(self):
+            vbox.root.hard_disks.remove(self)
+
+    class Root(Fake):
+        def open_medium(self, location, *arguments):
+            if not known:
+                self.hard_disks.append(Disk(location=location))
+            return self.hard_disks[-1]
+
+    vbox.root = Root(hard_disks=[Disk(location="/x.vdi")] + [Disk(location=str(image.resolve()))] * known)
+    before = list(vbox.root.hard_disks)
+    table = parse(f'[provider]\nkind = "virtualbox"\nbase = "a.vdi"\n{WORKLOAD}').provider
+    made = base.Base(connected(vbox), table, tmp_path, tmp_path / "guests", lambda text: None)
+    with pytest.raises(GuestError) if code else contextlib.nullcontext():
+        made._copy(image, str(tmp_path / "disk.vdi"))
+    assert vbox.root.hard_disks == before
 
 
 def test_a_task_that_does_not_end_is_told():
