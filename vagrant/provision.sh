@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes a machine a guest of a study, as root: `provision.sh SEED USER`. What is in the folder SEED decides:
 #   requirements.txt   pinned packages, installed into /opt/vbstudy; wheels/ beside it spares the network
-#   ssh_host_ed25519_key, its .pub, authorized_keys   the study's own keys
+#   ssh_host_ed25519_key, its .pub, authorized_keys   the study's own keys; no password opens it any more
 # Does nothing a second time.
 set -eu
 seed=$1 user=$2
@@ -32,6 +32,9 @@ if [ -f "$seed/ssh_host_ed25519_key" ]; then
     install -d -m 700 -o "$user" -g "$user" "$home/.ssh"
     install -m 600 -o "$user" -g "$user" "$seed/authorized_keys" "$home/.ssh/authorized_keys"
     rm -rf "$seed"
+    # Everybody knows a public box's password. The first file that has a setting counts.
+    install -d /etc/ssh/sshd_config.d
+    printf '%sAuthentication no\n' Password KbdInteractive > /etc/ssh/sshd_config.d/00-vbstudy.conf
     kill -HUP "$(cat /run/sshd.pid)" # shows the new key from now on; this connection stays
 fi
 sync # a guest is stopped by switching it off

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from orchestrator.errors import UsageError
 from orchestrator.providers.vagrant.command import files
 from orchestrator.study import schema
 from orchestrator.study.providers import VagrantTable
+from orchestrator.transport.keys import key_pair
+from tests.sshd import sshd_path
 
 REPOSITORY = Path(__file__).parents[4]
 VAGRANT = '[provider]\nkind = "vagrant"\n'
@@ -40,6 +43,37 @@ def test_machines_made_by_hand_get_the_locked_versions():
 def test_the_scripts_are_sound_shell(script):
     done = subprocess.run(["sh", "-n", files() / script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.needs("sshd")
+def test_a_guest_made_from_a_box_is_opened_by_the_studys_key_alone(tmp_path):
+    seed, etc, home = tmp_path / "seed", tmp_path / "ssh", tmp_path / "home"
+    for folder in (etc, home):
+        folder.mkdir()
+    host = key_pair(seed / "ssh_host_ed25519_key")
+    (seed / "ssh_host_ed25519_key.pub").write_text(host.public)
+    (seed / "authorized_keys").write_text("the study's\n")
+    script = (files() / "provision.sh").read_text().replace(' -o "$user" -g "$user"', "")
+    for path, instead in (
+        ("/etc/ssh", etc),
+        ("/var/lib/vbstudy", tmp_path / "work"),
+        ('$(getent passwd "$user" | cut -d: -f6)', home),
+        ("/run/sshd.pid", tmp_path / "pid"),
+    ):
+        assert path in script
+        script = script.replace(path, str(instead))
+    with subprocess.Popen(["sleep", "600"]) as server:
+        (tmp_path / "pid").write_text(str(server.pid))
+        subprocess.run(["sh", "-c", script, "provision.sh", seed, "vagrant"], check=True)
+        assert server.wait(60) == -signal.SIGHUP
+    assert (home / ".ssh" / "authorized_keys").read_text() == "the study's\n"
+    (etc / "sshd_config.d" / "50-cloud-init.conf").write_text("PasswordAuthentication yes\n")
+    (etc / "sshd_config").write_text(
+        f"Include {etc}/sshd_config.d/*.conf\nKbdInteractiveAuthentication yes\n"
+    )
+    command = [sshd_path(), "-T", "-f", etc / "sshd_config", "-h", etc / "ssh_host_ed25519_key"]
+    settings = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {"passwordauthentication no", "kbdinteractiveauthentication no"} <= set(settings)
 
 
 def test_building_a_box_without_its_tools_says_what_to_install(tmp_path):
