@@ -1,10 +1,10 @@
-"""The result in plain words: a headline, which thread count to use, and what to do next.
+"""The result in plain words: a headline, and which thread count to use.
 Nothing is decided here: all of it is read from the tables and the findings."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -354,39 +354,3 @@ def _so(analysis: Analysis) -> str:
     if of := _named_variant([compared(analysis, w)[0] for w in by_workload(analysis)]):
         return f"in the {of[0]} choose by time; state both with the CPU model"
     return "choose by time; state the count with the CPU model"
-
-
-# ---- what next -----------------------------------------------------------------------------------
-
-
-def next_steps(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """(arguments of vbstudy, what they answer), the most useful first."""
-    plan, lacking = analysis.study.plan, missing_runs(analysis.study)
-    if plan.runs is None and any("vbstudy sweep" in problem.todo for problem in analysis.study.problems):
-        lacking = "the missing runs"
-    if plan.instead is not None:
-        yield plan.instead
-    elif lacking:
-        yield "sweep", lacking
-    elif (needed := runs_needed(analysis)) and needed <= FEASIBLE:
-        yield f"sweep --runs {needed}", "could decide F1"
-    other = [w for w in analysis.study.metrics if differs(analysis, w)]
-    traced = set(analysis.tables["traces"].frame.workload) if "traces" in analysis.tables else set()
-    if untraced := [w for w in other if w not in traced]:
-        counts = _diverging(analysis, untraced[0])
-        name = "" if untraced[0] == next(iter(analysis.study.metrics)) else f" --workload {untraced[0]}"
-        if counts[0] < counts[1]:
-            yield f"trace --cpus {counts[0]},{counts[1]}{name}", "which operation starts it"
-    if set(other) - set(hardened(analysis)):
-        yield "harden", "one model, at what price"
-    yield "analyze --list-tables", "the numbers behind this"
-
-
-def _diverging(analysis: Analysis, workload: str) -> tuple[int, int]:
-    """The smallest CPU count, and the next that gave another model of one seed."""
-    runs = analysis.study.runs_of(workload, variant=compared(analysis, workload)[0])
-    runs = runs.sort_values("cpus", kind="stable")
-    column = analysis.study.primary(workload)[1].sha256("weights")
-    first = runs.drop_duplicates("seeds_used").set_index("seeds_used")[column]
-    other = runs.cpus[runs[column] != runs.seeds_used.map(first)]
-    return int(runs.cpus.min()), int(other.min() if len(other) else runs.cpus.min())

@@ -19,6 +19,7 @@ from analysis.figures.overview import OVERVIEW
 from analysis.figures.style import Picture
 from analysis.findings.evidence import evidence
 from analysis.findings.implications import hardware_sentence, provider_text
+from analysis.findings.steps import untraceable
 from analysis.findings.summary import differs, exact, headline, which_threads
 from analysis.provenance.fingerprints import environments
 from analysis.report.checklist import checklist, planned_analyses
@@ -64,6 +65,7 @@ def page(analysis: Analysis, pictures: list[Picture], live: Unfinished | None = 
             strips=strips(analysis, live.open_sets if live else {}),
             diverges=any(differs(analysis, workload) for workload in study.metrics),
             causes=causes(analysis),
+            untraceable=untraceable(analysis),
             cures=cures(analysis),
             exact=exact(analysis),
             commands=commands(analysis),

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.findings.evidence import SHORT, evidence
-from analysis.findings.summary import by_workload, headline, next_steps, which_threads
+from analysis.findings.steps import next_steps
+from analysis.findings.summary import by_workload, headline, which_threads
 from analysis.load.design import STUDY_FILE
 from analysis.report.story import settings, size_text
 from analysis.results.model import ACROSS, Analysis, Finding, Verdict

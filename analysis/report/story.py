@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 
 from analysis.findings.evidence import names_of
-from analysis.findings.summary import by_workload, compared, differs, next_steps
+from analysis.findings.steps import next_steps
+from analysis.findings.summary import by_workload, compared, differs
 from analysis.load.study import View, by_seeds, by_threads
 from analysis.results.cells import cell, missing, number
 from analysis.results.model import Analysis, Kind

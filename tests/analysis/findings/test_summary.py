@@ -4,13 +4,15 @@ import dataclasses
 
 import pytest
 
-from analysis.findings.summary import headline, next_steps, which_threads
+from analysis.findings.steps import ONE_COUNT, OTHER_MODEL, OTHER_VARIANT, next_steps, untraceable
+from analysis.findings.summary import headline, which_threads
 from analysis.load.design import Plan
 from analysis.pipeline import analyze
 from analysis.report.page import page
 from analysis.results.model import ACROSS
 from guest.records.codec import seal
 from guest.records.run import RECORD, decode_record
+from tests.analysis.provenance.test_overrides import as_project
 
 
 def exact(study, *, models=("Xeon",), asked=False, weights="w", cpus=(1, 2), repetitions=(1, 2)):
@@ -225,3 +227,49 @@ def test_of_selected_models_that_alone_differ_the_next_step_names_the_two_thread
         (folder / RECORD).write_text(seal(dataclasses.replace(record, result=result)))
     (study.directory / "study.toml").write_text('model_selection = "selected"\n')
     assert ("trace --cpus 1,2", "which operation starts it") in next_steps(analyze(study.directory))
+
+
+def traces(study, **plan):
+    found = analyze(study.directory, plan=Plan(**plan))
+    return [step for step, _ in next_steps(found) if step.startswith("trace")], untraceable(found)
+
+
+def test_the_trace_names_its_workload_where_there_are_several(study):
+    """`trace` takes the first of study.toml; the analysis sorts by name."""
+    for cpus in (1, 2):
+        study.run(cpus, workload="aa", weights=f"{cpus}")
+    assert traces(study) == (["trace --cpus 1,2"], [])
+    planned = dict.fromkeys(("zz/fixed-seed/cpus-1", "aa/fixed-seed/cpus-1", "aa/fixed-seed/cpus-2"), 1)
+    assert traces(study, runs=planned) == (["trace --cpus 1,2 --workload aa"], [])
+    study.run(1, workload="zz")
+    assert traces(study) == (["trace --cpus 1,2 --workload aa"], [])
+
+
+def test_the_trace_names_the_variant_in_which_models_differ(study):
+    for cpus in (1, 2):
+        study.run(cpus, variant="control", weights=f"{cpus}")
+    assert traces(study) == (["trace --cpus 1,2 --variant control"], [])
+
+
+def test_a_project_is_traced_with_fixed_seeds_alone(study):
+    for cpus in (1, 2):
+        as_project(study.run(cpus, variant="control", weights=f"{cpus}"))
+    assert traces(study) == ([], [OTHER_VARIANT])
+
+
+@pytest.mark.parametrize("first", ["Haswell", "Skylake"])
+def test_only_models_of_the_first_cpu_model_are_traced(study, first):
+    for model in ("Haswell", "Skylake"):
+        for cpus in (1, 2):
+            study.run(cpus, cpu_model_asked=model, weights=f"{model == 'Skylake' and cpus}")
+    other = {"Haswell": "Skylake", "Skylake": "Haswell"}[first]
+    planned = {f"lenet5/fixed-seed/cpus-{cpus}-on-{model}": 1 for model in (first, other) for cpus in (1, 2)}
+    wanted = (["trace --cpus 1,2"], []) if first == "Skylake" else ([], [OTHER_MODEL])
+    assert traces(study, runs=planned) == wanted
+
+
+def test_where_the_first_workload_cannot_be_traced_the_next_one_is(study):
+    for threads in (1, 2):
+        study.run(4, intra_op=threads, workload="aa", weights=f"{threads}")
+        study.run(threads, workload="zz", weights=f"{threads}")
+    assert traces(study) == (["trace --cpus 1,2 --workload zz"], [ONE_COUNT])

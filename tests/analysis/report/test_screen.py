@@ -11,7 +11,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from analysis.findings import summary
+from analysis.findings import steps, summary
 from analysis.pipeline import analyze
 from analysis.report.screen import screen
 from benchmarks.fabricated import fabricate
@@ -168,6 +168,7 @@ def test_the_runs_that_could_decide_are_a_command(usual):
 
 def test_runs_that_nobody_will_make_are_called_out_of_reach(usual, monkeypatch):
     monkeypatch.setattr(summary, "FEASIBLE", 2)
+    monkeypatch.setattr(steps, "FEASIBLE", 2)
     needed = next(f for f in usual.findings if f.id == "F1").numbers["runs_needed"]
     text = shown(usual)
     assert f"inconclusive; needs {needed} runs of each condition, out of reach" in text

@@ -67,6 +67,15 @@ def test_what_differs_within_a_thread_count_is_not_traced_across_them(study):
     assert "First make one thread count repeat itself" in page(analysis, [])
 
 
+def test_thread_settings_of_one_cpu_count_are_not_said_to_differ_within_one(study):
+    for threads in (1, 2):
+        for repetition in (1, 2):
+            study.run(4, repetition, intra_op=threads, weights=f"{threads}")
+    text = page(analyze(study.directory), [])
+    assert "share one CPU count; <code>vbstudy trace --cpus</code> cannot compare them" in text
+    assert "First make one thread count repeat itself" not in text
+
+
 def test_of_several_seeds_the_picture_shows_one(study):
     for cpus in (1, 2):
         for repetition, seed in ((1, 1), (2, 2)):
