@@ -119,14 +119,13 @@ def sorted_runs(analysis: Analysis, workload: str) -> Drawing:
     study = analysis.study
     metric = study.metrics[workload][0]
     figure, panels = by_view(study, workload)
+    styles = legend(figure, study, workload)
     for axes, runs, view in panels:
-        sets = by_threads(runs)
-        for (_, runs_of_set), style in zip(sets.items(), line_styles(len(sets)), strict=True):
+        for threads, runs_of_set in by_threads(runs).items():
             values = np.sort(runs_of_set[view.metric(metric)].to_numpy())
-            axes.plot(np.arange(1, len(values) + 1), values, **style, lw=1.2, alpha=0.9)
+            axes.plot(np.arange(1, len(values) + 1), values, **styles[threads], lw=1.2, alpha=0.9)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set(xlabel="run, sorted", ylabel=metric)
-    legend(figure, study, workload)
     return Drawing(
         name=f"{workload}-sorted",
         title=f"{workload}: the runs of each thread count, sorted by test {metric}",
@@ -142,17 +141,17 @@ def epochs(analysis: Analysis, workload: str) -> Drawing:
     study = analysis.study
     metric = study.metrics[workload][0]
     figure, panels = by_view(study, workload)
+    styles = legend(figure, study, workload)
     for axes, runs, view in panels:
-        sets = by_threads(runs)
-        for (_, runs_of_set), style in zip(sets.items(), line_styles(len(sets)), strict=True):
+        for threads, runs_of_set in by_threads(runs).items():
             wide = epochs_by_run(study, runs_of_set, view.epoch_metric(metric))
             values, x = wide.to_numpy(), wide.columns.to_numpy()
             mean, sd = values.mean(axis=0), np.nan_to_num(column_sd(values))
+            style = styles[threads]
             axes.plot(x, mean, **(style | {"markevery": max(1, len(x) // 8)}), lw=1.3)
             axes.fill_between(x, mean - sd, mean + sd, color=style["color"], alpha=0.18, lw=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set(xlabel="epoch", ylabel=metric)
-    legend(figure, study, workload)
     return Drawing(
         name=f"{workload}-epochs",
         title=f"{workload}: test {metric} at every epoch",

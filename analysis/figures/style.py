@@ -163,12 +163,12 @@ def thread_ticks(axes: Axes, names: list[str]) -> None:
     axes.set_xlabel("threads")
 
 
-def legend(figure: Figure, study: StudyData, workload: str) -> None:
+def legend(figure: Figure, study: StudyData, workload: str) -> dict[str, dict[str, Any]]:
+    """Places it, and returns the style of each thread setting of the workload, whatever its variants have."""
     names = list(by_threads(study.runs_of(workload).sort_values(["cpus", "intra_op", "inter_op"])))
-    styles = line_styles(len(names))
-    place_legend(
-        figure, [Line2D([], [], **s, label=n) for n, s in zip(names, styles, strict=True)], "threads"
-    )
+    styles = dict(zip(names, line_styles(len(names)), strict=True))
+    place_legend(figure, [Line2D([], [], **s, label=n) for n, s in styles.items()], "threads")
+    return styles
 
 
 def place_legend(figure: Figure, handles: Sequence[Any], title: str | None) -> None:

@@ -5,7 +5,7 @@ import warnings
 import matplotlib as mpl
 import pytest
 
-from analysis.figures.figures import _silent, loss_sd, write_figures
+from analysis.figures.figures import _silent, epochs, loss_sd, sorted_runs, write_figures
 from analysis.figures.style import STYLE
 from analysis.pipeline import analyze
 
@@ -78,3 +78,15 @@ def test_labels_of_a_log_scale_are_numbers(study):
         labels = [tick.get_text() for tick in axes.get_yticklabels()]
     assert labels
     assert all(float(label) > 0 for label in labels)
+
+
+@pytest.mark.parametrize("draw", [sorted_runs, epochs])
+def test_a_thread_count_has_the_colour_of_the_legend_in_every_variant(study, draw):
+    for cpus in (1, 2):
+        study.run(cpus, variant="default")
+    study.run(2)
+    figure = draw(analyze(study.directory), "lenet5").figure
+    (legend,) = figure.legends
+    colours = dict(zip((text.get_text() for text in legend.get_texts()), legend.legend_handles, strict=True))
+    fixed = next(axes for axes in figure.axes if axes.get_title().startswith("fixed-seed"))
+    assert [line.get_color() for line in fixed.lines] == [colours["2"].get_color()]
