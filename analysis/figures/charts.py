@@ -152,14 +152,15 @@ def reliability(analysis: Analysis, workload: str) -> Drawing:
             axes.vlines(bins.confidence, bins.low, bins.high, color=style["color"], lw=0.9, alpha=0.7)
         axes.set(title=variant, xlabel="confidence", ylabel="accuracy", ylim=(-0.02, 1.02))
     place_legend(figure, [Line2D([], [], **s, label=n) for n, s in styles.items()], "threads")
+    least = int(frame.groupby(["variant", "scope"]).samples.sum().min())
     return Drawing(
         name=f"{workload}-reliability",
         title=f"{workload}: how often models are right that are so sure",
         see="whether the lines lie apart by more than their bars are long: then the thread count "
         "changes how far a model's confidence can be trusted.",
-        caption=f"{n_text(analysis.study, workload)} {int(frame.groupby('scope').samples.sum().min())} or "
-        "more predictions a line; bars: 95 % intervals for the samples of one run (Wilson). Under the dashed "
-        f"line models are too sure. ECE: table calibration. {_models(view)}",
+        caption=f"{n_text(analysis.study, workload)} {least} or more predictions a line; bars: 95 % "
+        "intervals for the samples of one run (Wilson). Under the dashed line models are too sure. "
+        f"ECE: table calibration. {_models(view)}",
         figure=figure,
     )
 
@@ -203,7 +204,7 @@ def front(analysis: Analysis, workload: str) -> Drawing:
     """Mean time against mean metric, with the thread counts that no other beats in both."""
     view = shown_view(analysis)
     study, metric = analysis.study, analysis.study.metrics[workload][0]
-    points = pareto(study, workload, view)
+    points, variant = pareto(study, workload, view), compared_variant(study, workload)
     figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
     axes = figure.subplots()
     kept = sorted((p.wall_s.value or 0.0, p.score.value or 0.0) for p in points if p.on_front)
@@ -237,13 +238,13 @@ def front(analysis: Analysis, workload: str) -> Drawing:
     }
     return Drawing(
         name=f"{workload}-front",
-        title=f"{workload}: time against test {metric}, {compared_variant(study, workload)}",
+        title=f"{workload}: time against test {metric}, {variant}",
         see="which thread counts the dashed line joins: choose among these."
         if len(kept) > 1
         else f"whether one thread count lies {'up and ' if known else ''}left of all others.",
         caption=" ".join(
             [
-                n_text(study, workload),
+                n_text(study, workload, variant=variant),
                 "Up and left is better."
                 if known
                 else f"Left is faster; whether a larger {metric} is better is not known.",

@@ -77,7 +77,7 @@ def boxes(analysis: Analysis, workload: str) -> Drawing:
     metric = study.metrics[workload][0]
     figure, panels = by_view(study, workload)
     cross: dict[str, Any] = {"ls": "", "marker": "x", "ms": 5, "color": "0.15"}
-    crossed = False
+    crossed = dotted = False
     for axes, runs, view in panels:
         sets = by_threads(runs)
         lost = {name: failed(s, view, metric) for name, s in sets.items()}
@@ -88,6 +88,7 @@ def boxes(analysis: Analysis, workload: str) -> Drawing:
             median.set(color=colour, linewidth=2)
         for i, (colour, runs_of_set) in enumerate(zip(colours(len(sets)), values, strict=True), start=1):
             if len(runs_of_set) <= POINTS:
+                dotted |= len(runs_of_set) > 0
                 # Side by side, in order of the repetitions: runs that are equal stay visible.
                 axes.plot(
                     _abreast(i, len(runs_of_set)), runs_of_set, "o", ms=4, color=colour, mec="white", mew=0.6
@@ -99,12 +100,12 @@ def boxes(analysis: Analysis, workload: str) -> Drawing:
         axes.set_ylabel(metric)
     if crossed:
         place_legend(figure, [Line2D([], [], **cross, label="failed, and in no box")], None)
+    level = f", and whether the dots of one box lie level: level dots are runs that give equal {metric}"
     return Drawing(
         name=f"{workload}-box",
         title=f"{workload}: test {metric} by thread count",
-        see="whether the boxes overlap, and whether the dots of one box lie level: level dots are "
-        f"runs that give equal {metric}. The table tests decides what differs beyond chance.",
-        caption=f"{n_text(study, workload)} Box: quartiles and median; each dot one run.",
+        see=f"whether the boxes overlap{level * dotted}. The table tests decides what differs beyond chance.",
+        caption=f"{n_text(study, workload)} Box: quartiles and median{'; each dot one run' * dotted}.",
         figure=figure,
     )
 

@@ -179,10 +179,10 @@ def place_legend(figure: Figure, handles: Sequence[Any], title: str | None) -> N
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, title=title)
 
 
-def n_text(study: StudyData, workload: str) -> str:
-    """With how many runs failed in the primary outcome."""
-    runs = study.runs_of(workload)
-    sizes, lost = runs.groupby("set_id").size(), failures(study, workload)
+def n_text(study: StudyData, workload: str, **where: str) -> str:
+    """Of the runs with these values in the named columns, with how many failed in the primary outcome."""
+    runs = study.runs_of(workload, **where)
+    sizes, lost = runs.groupby("set_id").size(), failures(study, workload, **where)
     some = f", {lost} of all {len(runs)} failed" if lost else ""
     return f"n = {range_text(sizes)} run{'' if sizes.max() == 1 else 's'} a set{some}."
 

@@ -17,7 +17,7 @@ from analysis.figures.charts import (
     spans,
     timeline,
 )
-from analysis.figures.figures import times
+from analysis.figures.figures import boxes, times
 from analysis.load.study import View, load_study
 from analysis.pipeline import analyze
 from guest.records.codec import seal
@@ -149,3 +149,18 @@ def test_captions_name_intervals_and_lines_that_are_drawn_and_no_others(study):
             assert ("95 % interval" in drawing.caption) is (repetition == 5)
         assert "dashed line" not in drawings[0].words
         assert "Hollow" not in drawings[0].words
+
+
+def test_captions_count_what_is_drawn(study, monkeypatch):
+    """A line is of one variant, and the front shows one; of many runs no dot is drawn."""
+    for repetition in (1, 2, 3):
+        study.run(1, repetition)
+        if repetition < 3:
+            study.run(1, repetition, variant="default", weights=f"{repetition}")
+    analysis = analyze(study.directory)
+    assert "n = 2 to 3 runs a set. 4 or more predictions a line;" in reliability(analysis, "lenet5").caption
+    assert front(analysis, "lenet5").caption.startswith("n = 2 runs a set.")
+    assert "lie level" in boxes(analysis, "lenet5").see
+    assert "each dot one run" in boxes(analysis, "lenet5").caption
+    monkeypatch.setattr("analysis.figures.figures.POINTS", 1)
+    assert "dot" not in boxes(analysis, "lenet5").words
