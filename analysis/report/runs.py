@@ -32,13 +32,15 @@ def runs_table(study: StudyData, view: View) -> Table:
     )
     frame["weights_hash"] = frame.weights_sha256.fillna("").str[:SHORT]
     frame["predictions_hash"] = frame.predictions_sha256.fillna("").str[:SHORT]
-    metrics = list(dict.fromkeys(metric for names in study.metrics.values() for metric in names))
-    for metric in metrics:
-        frame[metric] = runs[view.metric(metric)]
     for column in ("wall_s", "load_by_others", "contended", "guest", "run_id"):
         frame[column] = runs[column]
     frame["started"] = when(runs.started_at).dt.strftime("%Y-%m-%d %H:%M:%S")
     frame["differs"] = frame.weights.eq(DIFFERS) | frame.predictions.eq(DIFFERS)
+    sources: dict[str, str] = {}
+    for metric in dict.fromkeys(metric for names in study.metrics.values() for metric in names):
+        # A project may call its metric as a column is called; no metric has a space.
+        sources[metric] = f"metric {metric}" if metric in frame else metric
+        frame.insert(list(frame).index("wall_s"), sources[metric], runs[view.metric(metric)])
     models = "last" if view is View.LAST else "selected"
     return Table(
         name="runs",
@@ -56,7 +58,7 @@ def runs_table(study: StudyData, view: View) -> Table:
             col("weights_hash", "hash"),
             col("predictions"),
             col("predictions_hash", "hash"),
-            *(col(metric, kind=Kind.METRIC) for metric in metrics),
+            *(col(source, metric.replace("_", " "), Kind.METRIC) for metric, source in sources.items()),
             col("wall_s", "seconds", Kind.SECONDS),
             col("load_by_others", kind=Kind.RATIO),
             col("guest"),

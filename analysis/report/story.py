@@ -86,12 +86,11 @@ def _strip(analysis: Analysis, workload: str, open_sets: Mapping[str, str]) -> S
     each = by_seeds(analysis.study.runs_of(workload, variant=variant))
     runs = max(each, key=lambda same: (same.threads.nunique(), len(same)))  # of one seed: the most complete
     sets = by_threads(runs)
-    rows = {
-        "weights": _tiles(sets, view.sha256("weights"), lambda each, _: str(each)[:SHORT]),
-        "predictions": _tiles(sets, view.sha256("predictions"), _changed(analysis, runs, view)),
-        metric: _tiles(sets, view.metric(metric), _apart, as_number=True),
-    }
-    kept = {name: tiles for name, tiles in rows.items() if any(tile.text for tile in tiles)}
+    rows = [
+        ("weights", _tiles(sets, view.sha256("weights"), lambda each, _: str(each)[:SHORT])),
+        ("predictions", _tiles(sets, view.sha256("predictions"), _changed(analysis, runs, view))),
+        (metric, _tiles(sets, view.metric(metric), _apart, as_number=True)),
+    ]
     seeds = "the one seed of the study" if len(each) == 1 else f"one of the study's {len(each)} seeds"
     models = "last models" if view is View.LAST else "models with the best validation metric"
     return Strip(
@@ -100,7 +99,7 @@ def _strip(analysis: Analysis, workload: str, open_sets: Mapping[str, str]) -> S
             (threads, len(same), open_sets.get(str(same.set_id.iloc[0]), ""))
             for threads, same in sets.items()
         ],
-        rows=list(kept.items()),
+        rows=[(name, tiles) for name, tiles in rows if any(tile.text for tile in tiles)],
         caption="Read along a row: a new colour is another result of the same seed. "
         f"{_counts(runs, view, metric)} A letter and a colour stand for one result, equal to the last "
         "bit; samples 'differ' that A puts in another class. "

@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import pytest
+
 from analysis.load.study import View, load_study
+from analysis.pipeline import analyze
 from analysis.report.runs import runs_table
+from analysis.report.story import strips
+from analysis.results.model import Kind
+from tests.analysis.provenance.test_overrides import as_project
 
 
 def standings(study, column="weights"):
@@ -48,3 +54,25 @@ def test_the_view_decides_whose_hashes_and_metrics_are_shown(study):
     assert last.weights_sha256 != selected.weights_sha256
     assert last.weights_hash == last.weights_sha256[:8]
     assert last.started == "2025-01-01 00:00:00"
+
+
+@pytest.mark.parametrize("metric", ["weights", "predictions", "n", "threads", "wall_s", "differs", "top_5"])
+def test_a_projects_metric_may_be_called_as_a_column_is(study, metric):
+    study.run(1)
+    for cpus in (1, 2):
+        as_project(study.run(cpus, workload="mine", weights=f"{cpus}", wall_s=7.0), metric=metric)
+    made = analyze(study.directory)
+    table = runs_table(made.study, View.LAST)
+    mine = table.frame[table.frame.workload == "mine"]
+    assert list(mine.weights) == ["one run"] * 2
+    assert list(mine.n) == [1, 1]
+    assert list(mine.threads) == ["1", "2"]
+    assert list(mine.wall_s) == [7.0, 7.0]
+    (shown,) = (
+        column for column in table.columns if column.kind is Kind.METRIC and column.source != "accuracy"
+    )
+    assert shown.header == metric.replace("_", " ")
+    assert list(mine[shown.source]) == [0.75, 0.75]
+    assert list(table.frame).index("accuracy") < list(table.frame).index("wall_s")
+    strip = next(each for each in strips(made, {}) if each.workload == "mine")
+    assert [name for name, _ in strip.rows] == ["weights", "predictions", metric]
