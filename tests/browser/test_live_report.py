@@ -12,6 +12,9 @@ import time
 
 import pytest
 
+from analysis.report.page import waiting_page
+from analysis.report.progress import Unfinished
+from orchestrator.sweep.live_report import Site, serving
 from tests.analysis.conftest import Fabricator
 from tests.browser.chromium import Chromium
 from tests.orchestrator.sweep.test_live_report import STUDY
@@ -86,3 +89,20 @@ def test_the_page_follows_the_sweep_and_says_when_its_server_has_ended(study):
         process.kill()
         process.communicate()
     assert not (study / "report").exists()
+
+
+def test_a_page_whose_port_another_server_took_says_that_its_own_has_ended():
+    live = Unfinished(sets=dict.fromkeys(SETS, (0, 2)), sweeping=True, version="1", at="2026-01-01T00:00:00Z")
+    with serving(0) as server:
+        server.site = Site(
+            page=waiting_page("mine", live, "No run is done yet.").encode(), version="1", files={}
+        )
+        browser = Chromium()
+        try:
+            browser.look()
+            browser.call("Page.navigate", url=server.url)
+            wait_for(browser, "Live")
+            server.token = "another"
+            wait_for(browser, "No longer live: the server has ended")
+        finally:
+            browser.close()

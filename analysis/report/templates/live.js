@@ -5,7 +5,8 @@ let missed = 0;
 async function ask() {
   try {
     const answer = await fetch("version", { cache: "no-store" });
-    if (answer.ok && (await answer.text()) !== live.dataset.version) {
+    if (!answer.ok) throw new Error("another server"); // its address has another token
+    if ((await answer.text()) !== live.dataset.version) {
       location.reload();
       return;
     }
