@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.cost.times import excluded
+from analysis.cost.times import exclusions
 from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import ACROSS, WHERE, Kind, Table, col, count, interval
 from analysis.stats import metrics, statistics
@@ -22,8 +22,10 @@ def convergence(study: StudyData) -> Table:
         reached = _reached(study, runs, f"validation_{study.metrics[workload][0]}")
         head = {"workload": workload, "variant": variant}
         fit = []
-        for threads, setting in by_threads(runs).items():
-            mine, reason = reached.loc[setting.run_id], excluded(setting)
+        sets = by_threads(runs)
+        reasons = exclusions(sets)
+        for threads, setting in sets.items():
+            mine, reason = reached.loc[setting.run_id], reasons[threads]
             epochs = reached.epoch.loc[distinct(setting, View.LAST).run_id]
             fit += [] if reason else [mine]
             rows.append(head | {"threads": threads} | _converged(epochs, mine.elapsed_s))

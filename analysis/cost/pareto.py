@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analysis.cost.times import excluded
+from analysis.cost.times import exclusions
 from analysis.load.study import StudyData, View, by_threads
 from analysis.stats import statistics
 from analysis.stats.observations import observed
@@ -39,7 +39,7 @@ def pareto(study: StudyData, workload: str, view: View) -> tuple[Point, ...]:
     seconds, within = statistics.NOT_NEGATIVE, statistics.bounds_of(metric)
     times = {name: statistics.mean(s.wall_s.to_numpy(), within=seconds) for name, s in sets.items()}
     scores = {name: observed(s, view, metric).mean(within=within) for name, s in sets.items()}
-    reasons = {name: excluded(s) for name, s in sets.items()}
+    reasons = exclusions(sets)
     fit = {
         name: (time, score)
         for name in sets

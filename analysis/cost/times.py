@@ -3,7 +3,7 @@ oversubscribed, or whose cores others kept busy, are shown, and excluded from co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -45,6 +45,14 @@ def excluded(runs: pd.DataFrame) -> str:
         oversubscribed=bool(runs.oversubscribed.any()),
         load_by_others=float(runs.load_by_others.mean()),
     )
+
+
+def exclusions(sets: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+    """`excluded` of each thread setting; of all of them, where those left differ in more than threads."""
+    reasons = {threads: excluded(here) for threads, here in sets.items()}
+    own = [here for threads, here in sets.items() if not reasons[threads]]
+    other = mixture(pd.concat(own)) if own else ""
+    return {threads: reason or other for threads, reason in reasons.items()}
 
 
 def _flags(runs: pd.DataFrame) -> list[str]:
@@ -113,11 +121,9 @@ def _rows(
     tests: dict[tuple[str, ...], float | None],
 ) -> Iterator[dict[str, Any]]:
     sets = by_threads(runs)
-    reasons = {threads: excluded(here) for threads, here in sets.items()}
+    reasons = exclusions(sets)
     own = [here for threads, here in sets.items() if not reasons[threads]]
-    if own and (other := mixture(pd.concat(own))):
-        reasons = {threads: reason or other for threads, reason in reasons.items()}
-        own, tests = [], {}  # nothing of it is tested
+    tests = tests if own else {}  # where nothing is comparable, nothing is tested
     first = next(iter(sets.values()))
     best = min(own, key=lambda here: float(here.wall_s.mean()), default=None)
     plain = by_threads(study.runs_of(workload, variant=DETERMINISTIC.get(variant, "")))

@@ -38,3 +38,11 @@ def test_a_run_without_a_finite_metric_does_not_converge(study):
     row = convergence(load_study(study.directory)).frame.iloc[0]
     assert row.n == 0
     assert pd.isna(row.time_s)
+
+
+def test_times_of_different_machines_are_not_compared_across_thread_counts(study):
+    for cpus, model in ((1, "Slow CPU"), (2, "Fast CPU")):
+        study.run(cpus, cpu_model=model)
+    frame = convergence(load_study(study.directory)).frame.set_index("threads")
+    assert set(frame.excluded[["1", "2"]]) == {"2 CPU models (Slow CPU, Fast CPU)"}
+    assert (frame.loc[ACROSS, "n"], frame.loc[ACROSS, "excluded"]) == (0, "2 excluded thread counts left out")

@@ -62,3 +62,11 @@ def test_a_metric_whose_direction_is_not_known_has_no_front(study):
     found = pareto(load_study(study.directory), "lenet5", View.LAST)
     assert [p.score.value for p in found] == [0.1, 0.2]
     assert not any(p.on_front for p in found)
+
+
+def test_times_of_different_machines_have_no_front(study):
+    for cpus, model in ((1, "Slow CPU"), (2, "Fast CPU")):
+        study.run(cpus, wall_s=10.0 / cpus, cpu_model=model)
+    found = points(study).values()
+    assert [p.on_front for p in found] == [False, False]
+    assert {p.excluded for p in found} == {"2 CPU models (Slow CPU, Fast CPU)"}
