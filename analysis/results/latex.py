@@ -80,17 +80,18 @@ def _layout(
         texts = [not number for number in numbers]  # nothing fits: break every text
     size = next((s for s, p in SIZES.items() if _fixed(widths, texts) * p + room <= 0.6 * TURNED), "tiny")
     left = TURNED - room - _fixed(widths, texts) * SIZES[size]
-    shares = [min(width, 120) if text else 0 for width, text in zip(widths, texts, strict=True)]
     least = NARROWEST * SIZES[size]
     if left < least * sum(texts):
         return size, True, _squeezed([head, *body], widths, numbers, room, SIZES[size])
+    spare = left - least * sum(texts)
+    wider = [max(min(width, 120) - NARROWEST, 0) * text for width, text in zip(widths, texts, strict=True)]
     columns = [
-        rf">{{\raggedright\arraybackslash}}p{{{max(least, left * share / sum(shares)):.0f}pt}}"
-        if share
+        rf">{{\raggedright\arraybackslash}}p{{{least + spare * more / max(sum(wider), 1):.0f}pt}}"
+        if text
         else "r"
         if number
         else "l"
-        for share, number in zip(shares, numbers, strict=True)
+        for text, more, number in zip(texts, wider, numbers, strict=True)
     ]
     return size, True, "".join(columns)
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from analysis.pipeline import analyze
-from analysis.results.latex import NEEDS, latex, table
+from analysis.results.latex import NARROWEST, NEEDS, SEPARATION, SIZES, TURNED, latex, table
 from analysis.results.printing import Format, render
 
 PREAMBLE = "\\documentclass[a4paper]{article}\n\\usepackage[utf8]{inputenc}\n" + NEEDS.split()[2]
@@ -45,6 +45,18 @@ def test_a_narrow_table_stays_upright_and_a_wide_one_is_turned():
 def test_long_texts_are_broken_into_lines_and_numbers_are_not():
     text = table("n", "N", "", ["why", "n"], [["word " * 40, "1"]], [False, True])
     assert re.search(r"\{longtable\}\{>\{\\raggedright\\arraybackslash\}p\{\d+pt\}r\}", text)
+
+
+def test_short_columns_of_a_table_of_broken_texts_take_no_more_than_the_line_has():
+    """Short texts have a least width, which comes off the long ones."""
+    result = "differ (1,000 distinct of 10,000)"
+    head = ["workload", "variant", "view", "threads", "seeds", *["level"] * 3]
+    body = [["cnn-bn-digits-tensorflow", "default", "selected", "across thread counts", "0", *[result] * 3]]
+    text = table("n", "N", "", head, body, [False] * 4 + [True] + [False] * 3)
+    widths = [int(width) for width in re.findall(r"p\{(\d+)pt\}", text)]
+    assert len(widths) == 7
+    assert sum(widths) <= TURNED - len(head) * SEPARATION - len("seeds") * SIZES["footnotesize"]
+    assert min(widths) >= int(NARROWEST * SIZES["footnotesize"])
 
 
 @pytest.mark.needs("tools")
