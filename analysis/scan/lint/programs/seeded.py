@@ -9,7 +9,15 @@ from analysis.scan.lint.facts import Event, FileFacts
 from analysis.scan.lint.programs.kinds import is_of_plots
 from analysis.scan.lint.programs.program import Program, Step
 from analysis.scan.lint.registry import Pins, pin_of, version
-from analysis.scan.lint.vocabulary import DRAWN, FOR_A_SEED, HELPER, IF_GIVEN, SEEDED_BY, WITHOUT_GPU
+from analysis.scan.lint.vocabulary import (
+    BY_WORKERS,
+    DRAWN,
+    FOR_A_SEED,
+    HELPER,
+    IF_GIVEN,
+    SEEDED_BY,
+    WITHOUT_GPU,
+)
 
 IN_WORKERS = re.compile(r"(?:^|\.)(?:__getitem__|__getitems__|\w*collate\w*)$")
 """Functions that the workers of a loader call."""
@@ -22,12 +30,14 @@ Scope = tuple[str, str]
 def ever_seeded(program: Program) -> set[str]:
     """The generators that are seeded anywhere in the program's files; "*" for all, where a function of
     elsewhere seeds by its name. A seed that is itself drawn is one: what it is drawn from is another
-    generator, or VB104 says so; one that a user may leave out, or of machines without a GPU, is none."""
+    generator, or VB104 says so; one that a user may leave out, of machines without a GPU, or of PyTorch in
+    workers, is none."""
     found = set()
     seeds, is_by_choice = _sources(program), by_choice(program)
     for file, event in _seeding(program):
         is_from_itself = event.text == f"{DRAWN} {event.name}" and event.name not in seeds
-        if event.text != WITHOUT_GPU and not is_from_itself and not is_by_choice(file, event):
+        is_spared = event.text in (WITHOUT_GPU, BY_WORKERS)
+        if not is_spared and not is_from_itself and not is_by_choice(file, event):
             found.add("*" if event.kind == "call" else event.name)
     return found | {each for each, source in SEEDED_BY.items() if source in found}
 

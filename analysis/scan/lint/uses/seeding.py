@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from analysis.scan.lint.syntax.arguments import (
     argument,
@@ -16,6 +17,7 @@ from analysis.scan.lint.syntax.arguments import (
 from analysis.scan.lint.syntax.tree import nodes_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import (
+    BY_WORKERS,
     CHANGING,
     DRAWN,
     HELPER,
@@ -39,6 +41,9 @@ OWN_GENERATORS = {  # rule VB102: name of the argument that seeds
     "numpy.random.SFC64": "seed",
     "numpy.random.PCG64DXSM": "seed",
 }
+
+OF_WORKERS = re.compile(r"worker_?init|seed_?worker|worker_?seed", re.IGNORECASE)
+"""Functions that the workers of a loader call; the process that makes the weights is another one."""
 
 
 def own_generator(to: Walk, node: ast.Call, name: str) -> None:
@@ -135,6 +140,6 @@ def _changes(to: Walk, value: ast.expr) -> str:
 
 
 def seeded(to: Walk, node: ast.AST, generators: tuple[str, ...], text: str = "") -> None:
+    spared = WITHOUT_GPU if to.without_gpu > 0 else BY_WORKERS if OF_WORKERS.search(to.scope) else ""
     for generator in generators:
-        is_spared = generator == "torch" and to.without_gpu > 0
-        to.event("seed", generator, node, WITHOUT_GPU if is_spared else text)
+        to.event("seed", generator, node, spared if spared and generator == "torch" else text)
