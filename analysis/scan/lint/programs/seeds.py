@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 
 from analysis.scan.lint.facts import Event, FileFacts
 from analysis.scan.lint.programs.differ import AFTER_TRAINING
@@ -103,8 +103,12 @@ def measures(program: Program) -> bool:
     if "reports" in program.file.flags and any(map(PREDICTING.match, program.file.scopes)):
         return True  # of a learner that is written out
     return any(step.event.kind == "loaded" for step in program.reached) and (
-        reports(program) or (bool(PREPARING.search(program.file.path)) and makes_data(program))
+        reports(program) or _makes_data_by_name(program)
     )
+
+
+def _makes_data_by_name(program: Program) -> bool:
+    return bool(PREPARING.search(program.file.path)) and makes_data(program)
 
 
 def reports(program: Program) -> bool:
@@ -117,16 +121,18 @@ def reports(program: Program) -> bool:
 
 
 def measured_with(program: Program, pinned: Pins) -> Iterator[LintFinding]:
-    """Rule VB101 of a program that measures: noise, masks and choices, which no made-up input is."""
+    """Rule VB101 of a program that measures: noise, masks and choices, which no made-up input is. Of one that
+    makes data by a model, what it is sure to do in other files too."""
+    sure = {id(step.event) for step in program.flow} if _makes_data_by_name(program) else set()
     found = _never_seeded(
         program,
-        lambda step: _drops(program, step) or _is_of_evaluation(program, step),
+        lambda step: _drops(program, step) or _is_of_evaluation(program, step, sure),
         pinned,
     )
     return (each for each, _ in found)
 
 
-def _is_of_evaluation(program: Program, step: Step) -> bool:
+def _is_of_evaluation(program: Program, step: Step, sure: Set[int]) -> bool:
     text = step.event.text
     if RANDOM_TRANSFORM.match(text):
         return _is_applied(program, step)
@@ -134,7 +140,7 @@ def _is_of_evaluation(program: Program, step: Step) -> bool:
         not DEFERRED.search(text)
         and not makes_weights(text)
         and not text.startswith("DataLoader")
-        and (step.file is program.file or _is_of_model(step))
+        and (step.file is program.file or _is_of_model(step) or id(step.event) in sure)
         and not AUGMENTING.search(f"{step.file.path} {text}")
         and step.event.spot not in step.file.fixed
     )
