@@ -152,6 +152,8 @@ class FileFacts:
     estimators: set[str] = field(default_factory=set)  # `@C.model` of `self.model = RandomForestClassifier()`
     frozen: set[str] = field(default_factory=set)  # names of models of which nothing is trained
     idle: set[int] = field(default_factory=set)  # lines of values of which no gradient is taken
+    loading: dict[str, list[tuple[int, str]]] = field(default_factory=dict)  # of functions, see resumed
+    handed_back: dict[Spot, dict[int | str, str]] = field(default_factory=dict)  # to calls, see resumed
     remade: set[int] = field(default_factory=set)  # lines of values that are made again before they train
     looked_at: set[int] = field(default_factory=set)  # lines of values that are only shown
     without_gradient: set[Spot] = field(default_factory=set)  # calls under torch.no_grad()

@@ -10,15 +10,15 @@ import warnings
 from pathlib import PurePosixPath
 
 from analysis.scan.lint.collect import Collector
-from analysis.scan.lint.facts import FETCHES, MOVES, FileFacts, finding, spot
+from analysis.scan.lint.facts import FETCHES, MOVES, FileFacts, Spot, finding, spot
 from analysis.scan.lint.models.frozen import WORD, frozen
 from analysis.scan.lint.models.idle import idle_lines, remade_lines
-from analysis.scan.lint.models.resumed import EXISTS, resumed
+from analysis.scan.lint.models.resumed import EXISTS, handed_back, loads_if_there, resumed
 from analysis.scan.lint.order.kept import kept_in_order
 from analysis.scan.lint.python2 import as_python_3
 from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import RULES
-from analysis.scan.lint.syntax.choices import record_choices
+from analysis.scan.lint.syntax.choices import Function, record_choices
 from analysis.scan.lint.syntax.constants import apply_constants
 from analysis.scan.lint.syntax.options import Options, apply_options
 from analysis.scan.lint.syntax.tree import all_of, nodes_of
@@ -46,6 +46,7 @@ _PATHS = re.compile(rb"""sys\.path\.(?:append|insert|extend)\([^\n]*?["'](?:~|/\
 """Modules from outside."""
 _BINDS = re.compile(rb"%(?:run|pylab|store|load|macro|R)\b|%%(?!time|bash|sh\b|writefile|html|script)")
 """What may bind names in a notebook that are not written out."""
+_LOADS = re.compile(r"(?:load|restor|resum)\w*\(", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
 _LINE_END = re.compile(r"\r\n?|\n")
 _PYTHON_2 = re.compile(
@@ -118,10 +119,11 @@ def lint_cells(facts: FileFacts, cells: list[Cell], options: Options) -> None:
             record_choices(facts, body)
             facts.remade = remade_lines(body)
             if any(EXISTS.search(cell.text) for cell in cells):
-                facts.findings += [
-                    finding("VB106", facts.path, spot(test), f"training goes on from {name} if it is there")
-                    for test, name in resumed(body)
-                ]
+                facts.findings += [goes_on(facts.path, spot(test), name) for test, name in resumed(body)]
+                functions = (each for each in body if isinstance(each, Function))
+                facts.loading = {each.name: places for each in functions if (places := loads_if_there(each))}
+            if any(_LOADS.search(cell.text) for cell in cells):
+                facts.handed_back = {spot(call): names for call, names in handed_back(body)}
             if any(registry().operations[use.entry].model for use in facts.operations):
                 facts.idle = idle_lines(body)
             if facts.targets or facts.findings or any(event.kind == "draw" for event in facts.events()):
@@ -141,6 +143,10 @@ def lint_cells(facts: FileFacts, cells: list[Cell], options: Options) -> None:
             finding("VB404", facts.path, spot, "TensorFlow then takes all threads of the machine")
             for spot in facts.sessions
         ]
+
+
+def goes_on(path: str, where: Spot, name: str) -> LintFinding:
+    return finding("VB106", path, where, f"training goes on from {name} if it is there")
 
 
 def _names_read(tree: ast.Module | None) -> set[str]:

@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from analysis.scan.lint.syntax.arguments import given_to, last, text_of
+from analysis.scan.lint.syntax.arguments import given_to, last, parameters, text_of
+from analysis.scan.lint.syntax.bindings import is_main_guard
 from analysis.scan.lint.syntax.choices import Function
 from analysis.scan.lint.syntax.tree import all_of, nodes_in, nodes_of
 
@@ -18,6 +19,7 @@ OF_MODELS = re.compile(
     r"model|net|ckpt|checkpoint|weight|agent|policy|optim|state_dict|\.pth?\b|\.h5\b|\.keras|clf|classif|YOLO",
     re.IGNORECASE,
 )
+OF_WEIGHTS = re.compile(r"^(?:load_state_dict|load_weights|set_weights)$")
 OF_LAST = re.compile(r"(?:^|_|\b)(?:last|latest|resume)", re.IGNORECASE)
 """Names of what the last run left, whoever writes it."""
 SAYING = re.compile(r"(?<!not )\b(?:resum(?:e|ing)|continu(?:e|ing)(?: the)? training)\b", re.IGNORECASE)
@@ -34,7 +36,7 @@ def resumed(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.If, str]]:
     for call in _calls(body, SAVING):
         for name in _given(call):
             saved[name] = max(call.lineno, saved.get(name, 0))
-    for scope in (body, *(node.body for node in nodes_in(body) if isinstance(node, Function))):
+    for scope in _scopes(body):
         trained = max((call.lineno for call in _calls(scope, TRAINING)), default=0)
         for node in _unconditional(scope):
             if isinstance(node, ast.If) and (path := _tested(node.test)) and _loads(node.body, path):
@@ -44,13 +46,57 @@ def resumed(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.If, str]]:
                     yield node, path
 
 
+def loads_if_there(function: Function) -> list[tuple[int, str]]:
+    """The parameters, by place and name, that say where a model is that a function loads if it is there."""
+    made = {last(node.targets[0]): node.value for node in function.body if isinstance(node, ast.Assign)}
+    places = {each.arg: place for place, (each, _) in enumerate(parameters(function.args))}
+    body = [*_unconditional(function.body)]
+    for number, node in enumerate(body, 1):
+        match node:
+            case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=test), body=[*_, ast.Return()]):
+                path, part = _tested(test), body[number:]
+            case ast.If(test=test):
+                path, part = _tested(test), node.body
+            case _:
+                continue
+        if path and _loads_model(part, path):
+            words = re.findall(r"\w+", text_of(made[path]) if path in made else path)
+            return [(places[word], word) for word in dict.fromkeys(words) if word in places]
+    return []
+
+
+def handed_back(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.Call, dict[int | str, str]]]:
+    """The calls, in no branch and before a training, of what loads by its name; each with the arguments that
+    are given to what saves further on."""
+    saved: list[tuple[str, int]] | None = None
+    for scope in _scopes(body):
+        for node in _unconditional(scope):
+            call = getattr(node, "value", None)
+            if not isinstance(call, ast.Call) or not LOADING.search(last(call.func)):
+                continue
+            if saved is None:
+                saved = [(name, each.lineno) for each in _calls(body, SAVING) for name in _given(each)]
+            end = call.end_lineno or 0
+            later = {name for name, line in saved if line > end}
+            given: dict[int | str, ast.expr] = dict(enumerate(call.args))
+            given |= {each.arg: each.value for each in call.keywords if each.arg}
+            names = {place: name for place, value in given.items() if (name := text_of(value)) in later}
+            if names and any(each.lineno > end for each in _calls(scope, TRAINING)):
+                yield call, names
+
+
+def _scopes(body: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
+    yield body
+    yield from (node.body for node in nodes_in(body) if isinstance(node, Function))
+
+
 def _calls(body: Sequence[ast.AST], of: re.Pattern[str]) -> Iterator[ast.Call]:
     return (call for call in all_of(ast.Call, *body) if of.search(last(call.func)))
 
 
 def _unconditional(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     for node in body:
-        if isinstance(node, ast.With | ast.Try):
+        if isinstance(node, ast.With | ast.Try) or (isinstance(node, ast.If) and is_main_guard(node.test)):
             yield from _unconditional(node.body)
         else:
             yield node
@@ -76,8 +122,14 @@ def _loads(body: Sequence[ast.stmt], path: str) -> bool:
     """Whether it is loaded as a model, and something follows."""
     if any(isinstance(node, ast.Return | ast.Raise) for node in nodes_in(body)):
         return False
-    loading = (each for each in body if any(path in _given(call) for call in _calls([each], LOADING)))
-    return any(OF_MODELS.search(text_of(each)) for each in loading)
+    return _loads_model(body, path)
+
+
+def _loads_model(body: Sequence[ast.stmt], path: str) -> bool:
+    loading = [each for each in body if any(path in _given(call) for call in _calls([each], LOADING))]
+    return any(OF_MODELS.search(text_of(each)) for each in loading) or (
+        bool(loading) and any(_calls(body, OF_WEIGHTS))
+    )
 
 
 def _given(node: ast.Call) -> Iterator[str]:

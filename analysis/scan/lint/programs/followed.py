@@ -1,19 +1,22 @@
 """What is followed through the calls of a project, before its programs are looked at: branches that none
 takes, `if method == "adasyn"` where all give "smote", seeds that none gives, `random_state=seed` where all
-leave it None, and trainers that functions return, `make_trainer(model).train()`."""
+leave it None, trainers that functions return, `make_trainer(model).train()`, and functions that load a model
+if it is there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from analysis.scan.lint.facts import Choice, Event, FileFacts, Values
 from analysis.scan.lint.index import Index, last_name
+from analysis.scan.lint.lint import goes_on
 from analysis.scan.lint.programs.differ import LOADING
 from analysis.scan.lint.programs.kinds import is_test
 from analysis.scan.lint.syntax.constants import holds
 from analysis.scan.lint.uses.chosen import PERHAPS
 from analysis.scan.lint.vocabulary import WORDS
+from analysis.scan.results import LintFinding
 
 OFTEN_CALLED = WORDS["called_by_frameworks"] | WORDS["usual_methods"]
 """Methods whose calls are not all known."""
@@ -50,6 +53,27 @@ def with_trainers(files: Sequence[FileFacts]) -> Sequence[FileFacts]:
         return files
     index = Index(files)
     return [_with_trainings(file, index) for file in files]
+
+
+def with_resumed(files: Sequence[FileFacts]) -> Sequence[FileFacts]:
+    """The files, with what they go on from by a function that loads a model if it is there (VB106)."""
+    if not any(file.loading for file in files) or not any(file.handed_back for file in files):
+        return files
+    index = Index(files)
+    return [
+        replace(file, findings=[*file.findings, *_resumed(file, index)]) if file.handed_back else file
+        for file in files
+    ]
+
+
+def _resumed(file: FileFacts, index: Index) -> Iterator[LintFinding]:
+    for event in file.events():
+        given = file.handed_back.get(event.spot, {}) if event.kind == "call" else {}
+        target = index.function(event.name, file) if given else None
+        places = target[0].loading.get(target[1], []) if target is not None else []
+        names = [given.get(place, given.get(name, "")) for place, name in places]
+        if names and all(names):
+            yield goes_on(file.path, event.spot, ", ".join(names))
 
 
 def _with_trainings(file: FileFacts, index: Index) -> FileFacts:
