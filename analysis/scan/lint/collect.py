@@ -281,6 +281,10 @@ class Collector(expressions.OrderedWalk):
         self._branch([node.body], unseeded)
         self._branch([node.orelse], None if unseeded is None else not unseeded)
 
+    def _bool_op(self, node: ast.BoolOp) -> None:
+        self.visit(node.values[0])
+        self._branch(node.values[1:], None)
+
     def _while(self, node: ast.While) -> None:
         with self.order.free():
             self.visit(node.test)
@@ -320,6 +324,7 @@ HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
     ast.For: Collector._for,
     ast.AsyncFor: Collector._for,
     ast.If: Collector._if,
+    ast.BoolOp: Collector._bool_op,
     ast.IfExp: Collector._if_expression,
     ast.While: Collector._while,
     ast.With: Collector._with,

@@ -34,7 +34,8 @@ CHOICE = re.compile(r"^(?!n_|num_).*(?<![a-z])(?:cuda|gpus?|cpu)(?:$|_)", re.IGN
 ONLY_WITH_GPU = frozenset(
     f"torch.cuda.{name}" for name in ("current_device", "get_device_name", "get_device_properties")
 )
-"""They raise an error where there is no GPU."""
+OF_CUDNN = frozenset(("keras.layers.CuDNNLSTM", "keras.layers.CuDNNGRU"))
+"""They raise an error where there is no GPU, and so do layers of cuDNN."""
 QUANTIZED = frozenset(("load_in_4bit",))
 HALF = re.compile(
     r"^(?:transformers|trl|setfit|sentence_transformers)\.(?:\w+\.)*(?!TF)\w*(?:Arguments|Config)$"
@@ -72,7 +73,8 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
     elif _needs(to, node, name, attribute):
         to.facts.flags.add(NEEDS_GPU)
         if not to.branches:
-            to.event("gpu", "", node)
+            refuses = name in OF_CUDNN or (name in ONLY_WITH_GPU and not to.scope)
+            to.event("gpu", "", node, REFUSES * refuses)
     if name in ("torch.cuda.current_device", "torch.accelerator.current_accelerator"):
         to.facts.flags.add("cuda")
     function = last(node.func)
@@ -177,7 +179,7 @@ def _needs(to: Walk, node: ast.Call, name: str | None, attribute: str) -> bool:
     """`model.cuda()`, `model.to("cuda")`, `torch.device("cuda")`, `Trainer(gpus=1)`, `load_in_4bit`."""
     if (attribute == "cuda" and not node.keywords) or name in ONLY_WITH_GPU:
         return True
-    if name == "torch.cuda.set_device" and not to.branches:
+    if (name == "torch.cuda.set_device" or name in OF_CUDNN) and not to.branches:
         return True
     if attribute == "to" or name == "torch.device":
         said = constant if to.scope else partial(default, to)  # a parameter may be given another value
