@@ -138,6 +138,8 @@ IN_ORDER = "fits in order"
 """A flag of a file with `fit(shuffle=False)`."""
 FOR_A_SEED = "(for a seed)"
 """Said of draws whose result is a seed."""
+IN_EVALUATION = "(in evaluation too)"
+"""Said of dropout that does not ask whether the model is trained."""
 HELPER = "helper"
 """Said of calls of functions that seed by their names; after it the generator that the seed is drawn from."""
 SEED_HELPER = re.compile(

@@ -24,6 +24,7 @@ from analysis.scan.lint.vocabulary import (
     DEFERRED,
     FITS_SEQUENCE,
     GENERATORS,
+    IN_EVALUATION,
     IN_ORDER,
     KERAS_1,
     NOT_BY_HELPERS,
@@ -40,7 +41,7 @@ from analysis.scan.results import LintFinding
 
 OF_GENERATORS = frozenset(("VB102", "VB104", "VB203"))
 DROPOUT = re.compile(r"^torch\.nn\.(?:\w*Dropout\w*|RReLU)$")
-PERHAPS = re.compile(r"[Dd]ropout\w*$|RReLU$|initializer$")
+PERHAPS = re.compile(rf"[Dd]ropout\w*(?: {re.escape(IN_EVALUATION)})?$|RReLU$|initializer$")
 """What draws nothing with a rate of 0, and what may be a default that nobody takes: named after others."""
 KEEPS_MODES = WORDS["keeping_modes"]
 """Libraries that put a model into its mode of evaluation themselves."""
@@ -136,6 +137,8 @@ def _is_of_evaluation(program: Program, step: Step, sure: Set[int]) -> bool:
     text = step.event.text
     if RANDOM_TRANSFORM.match(text):
         return _is_applied(program, step)
+    if text.endswith(IN_EVALUATION):
+        return _is_of_model(step)
     return (
         not DEFERRED.search(text)
         and not makes_weights(text)

@@ -53,6 +53,8 @@ MODEL_TARGET = re.compile(
     r"(?:^|[._])(?:\w*model|net|network|clf|classifier|regressor|estimator)$", re.IGNORECASE
 )
 REPORTING = frozenset(("print", "info"))
+TESTING = frozenset(("test", "validate"))
+"""Methods of a trainer that report metrics."""
 METRIC = re.compile(
     r"accura|\bacc\b|\bf1\b|\bf-?score|\bauc\b|\bauroc\b|recall|\bm?ap\b|\bmrr\b|hits?@|\bndcg|\brmse\b|\bmae\b|\bmse\b|"
     r"\bmape\b|\br2\b|\bfid\b|\bpsnr\b|\bssim\b|\bpesq\b|\bstoi\b|\b(?:si-?)?s[dn]ri?\b|\bbleu|\brouge|perplexity|\bm?iou\b|\bdice\b|\beer\b|\bwer\b|\bcer\b|"
@@ -124,7 +126,11 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         or (name in LOADED_WHOLE and MODEL_TARGET.search(to.target))
     ):
         to.event("loaded", "", node)
-    elif method in REPORTING and any(map(_names_metric, node.args)):
+        if name and method == "load_from_checkpoint" and is_own(name):
+            to.event("call", name.removesuffix(f".{method}"), node)  # it makes one of the class
+    elif (method in REPORTING and any(map(_names_metric, node.args))) or (
+        attribute in TESTING and node.args and training.TRAINER.search(dotted(function))
+    ):
         to.facts.flags.add("reports")
     elif method in SHOWING or (to.facts.is_notebook and not to.scope and SHOWS.search(method)):
         to.facts.shown.append(node.lineno)

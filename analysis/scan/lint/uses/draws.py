@@ -16,6 +16,7 @@ from analysis.scan.lint.vocabulary import (
     ALL,
     FITS_SEQUENCE,
     FOR_A_SEED,
+    IN_EVALUATION,
     MODEL,
     OF_GRAPHS,
     OWN_ENVIRONMENTS,
@@ -119,6 +120,8 @@ IN_PLACE = frozenset(
     ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "cauchy_", "log_normal_")
 )
 """Methods of tensors that draw."""
+DROPS = re.compile(r"^torch\.nn\.functional\.\w*dropout\w*$")
+"""It draws unless it is told that nothing is trained."""
 
 
 def drawn(to: Walk, node: ast.Call, name: str) -> None:
@@ -139,7 +142,9 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
         if TENSORS.match(name) and _is_written_out(node):
             to.facts.fixed.add(spot(node))
         for_seed = "seed" in to.target.lower()
-        to.event("draw", generator, node, f"{name} {FOR_A_SEED}" if for_seed else name)
+        drops = DROPS.match(name) and len(node.args) < 3 and not is_given(node, "training")
+        said = f" {FOR_A_SEED}" if for_seed else f" {IN_EVALUATION}" if drops else ""
+        to.event("draw", generator, node, f"{name}{said}")
         if name == "node2vec.Node2Vec":  # its walks draw from both
             to.event("draw", "python", node, name)
         if not to.scope and to.target:
