@@ -46,7 +46,8 @@ def run(provider) -> tuple[str, Path]:
 @pytest.mark.parametrize("end", ["stop", "destroy"])
 def test_sockets_of_programs_have_short_names_and_what_programs_leave_goes(provider, end):
     mode, folder = run(provider)
-    assert (mode, folder.is_relative_to(tempfile.gettempdir())) == ("0o700", True)
+    assert mode == "0o700"
+    assert folder.parent in (Path("/tmp"), Path(tempfile.gettempdir())), "a host of its own has its own"
     assert (folder / "left").exists(), "as after an orchestrator that was killed"
     assert run(provider) == (mode, folder)
     getattr(provider, end)(ONE)
