@@ -37,7 +37,9 @@ def _points(side: Side, scene: Scene, victim: str, rows: list[tuple[Any, ...]]) 
 
 
 _SERVE = {"when": "'serve' in argv"}
-_HALF = "file.write(text[:len(text) // 2]); file.flush()"
+_HALF = (
+    "half = data[:len(data) // 2]; file.write(half.encode() if isinstance(half, str) else half); file.flush()"
+)
 
 
 def _written(name: str) -> dict[str, str]:
