@@ -121,7 +121,7 @@ IN_PLACE = frozenset(
 )
 """Methods of tensors that draw."""
 DROPS = re.compile(r"^torch\.nn\.functional\.\w*dropout\w*$")
-"""It draws unless it is told that nothing is trained."""
+"""It draws where `training` is not given."""
 
 
 def drawn(to: Walk, node: ast.Call, name: str) -> None:
