@@ -84,6 +84,13 @@ def test_the_operating_system_counts_at_least_this_thread():
     assert sum(threads.os_threads().values()) >= 1
 
 
+def printed_by(code: str, asked: ThreadSpec) -> list:
+    """Of a Python process that is started with these threads, as that of a run is."""
+    own = {**os.environ, **environment(threads=asked)}
+    done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, check=True)
+    return json.loads(done.stdout)
+
+
 def test_numpys_own_threads_are_set_in_the_run_and_read_back():
     code = (
         "import numpy, json; from guest.machine import threads\n"
@@ -92,9 +99,7 @@ def test_numpys_own_threads_are_set_in_the_run_and_read_back():
         "threads.apply(Framework.TORCH, ThreadSpec(cpus=3, intra_op=3, inter_op=2))\n"
         "print(json.dumps([before, threads.in_force(Framework.TORCH)]))"
     )
-    environment_ = {**os.environ, **environment(threads=ThreadSpec(cpus=3, intra_op=3, inter_op=2))}
-    done = subprocess.run([sys.executable, "-c", code], env=environment_, capture_output=True, check=True)
-    before, seen = json.loads(done.stdout)
+    before, seen = printed_by(code, ThreadSpec(cpus=3, intra_op=3, inter_op=2))
     assert before == 1
     assert (seen["openblas"], seen["openmp"], seen["intra_op"], seen["inter_op"]) == (3, 3, 3, 2)
 
@@ -109,9 +114,7 @@ def test_more_threads_than_numpys_openblas_was_built_for_are_no_mismatch():
         "right = threads.mismatches(asked, seen['visible_cpus'], seen)\n"
         "print(json.dumps([right, threads.mismatches(asked, seen['visible_cpus'], seen | {'openblas': 1})]))"
     )
-    environment_ = {**os.environ, **environment(threads=ThreadSpec(cpus=65, intra_op=65, inter_op=1))}
-    done = subprocess.run([sys.executable, "-c", code], env=environment_, capture_output=True, check=True)
-    right, wrong = json.loads(done.stdout)
+    right, wrong = printed_by(code, ThreadSpec(cpus=65, intra_op=65, inter_op=1))
     assert right == []
     assert len(wrong) == 1
     assert wrong[0].startswith("openblas is 1, ")
