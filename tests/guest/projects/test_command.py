@@ -11,6 +11,7 @@ import pytest
 
 from guest.projects import command
 from guest.projects.command import CommandError, Limits
+from tests.processes import alive
 
 
 def run(tmp_path, code: str, *, timeout_s=None, disk_bytes=1 << 30, on_line=None, argv=None, check=None):
@@ -87,7 +88,7 @@ def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path):
             run(tmp_path, code, timeout_s=timeout_s, on_line=lambda line, _: pids.append(int(line)))
         assert caught.value.kind == "Timeout"
         timeout_s *= 4
-    assert not _alive(pids[0])
+    assert not alive(pids[0])
 
 
 def test_a_command_that_dies_of_a_real_time_signal_is_reported_with_its_name(tmp_path):
@@ -103,7 +104,7 @@ def test_processes_that_are_left_running_are_ended_even_those_that_detached(tmp_
     pids = []
     ended, _ = run(tmp_path, code, on_line=lambda line, _: pids.append(int(line)))
     assert ended.strays == 1
-    assert not _alive(pids[0])
+    assert not alive(pids[0])
 
 
 @pytest.mark.parametrize("files", [1, 40])
@@ -192,11 +193,3 @@ def test_a_process_that_cannot_be_ended_is_noted_and_the_outcome_stays(tmp_path,
     lines = printed.stdout.split("\n")
     assert (lines[0], printed.stderr) == (outcome, "")
     assert f"[vbstudy] processes that cannot be ended: {pid}" in lines
-
-
-def _alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

@@ -16,6 +16,7 @@ from orchestrator.cores.remote import RemoteCores
 from orchestrator.errors import GuestError
 from orchestrator.transport.keys import StudyKeys
 from orchestrator.transport.ssh import SshConnection
+from tests.processes import ends
 
 pytestmark = pytest.mark.needs("sshd")
 NEVER = threading.Event()
@@ -48,14 +49,7 @@ def holder() -> int:
 def end_holder() -> None:
     process = holder()
     os.kill(process, signal.SIGKILL)
-    assert gone(process)
-
-
-def gone(process: int) -> bool:
-    deadline = time.monotonic() + 120
-    while Path(f"/proc/{process}").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not Path(f"/proc/{process}").exists()
+    assert ends(process)
 
 
 def test_two_orchestrators_never_have_the_same_core_and_each_knows_of_the_other(machine):
@@ -84,7 +78,7 @@ def test_nothing_runs_there_once_nothing_is_held(machine):
     with CoreLeases((CORE,), machine()).lease("a", 1, NEVER):
         process = holder()
     assert process != os.getpid()
-    assert gone(process)
+    assert ends(process)
 
 
 def test_a_pipe_in_the_place_of_a_lock_there_is_told(machine):
@@ -103,7 +97,7 @@ def test_cores_of_an_orchestrator_that_is_lost_are_free(machine, server):
     with leases.lease("a", 1, NEVER):
         process = holder()
         server.kill()
-        assert gone(process)
+        assert ends(process)
         here = CoreLocks()
         assert here.take({CORE}) == set()
         here.release({CORE})

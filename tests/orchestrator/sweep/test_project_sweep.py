@@ -12,6 +12,7 @@ import pytest
 from guest.records.run import PREDICTIONS, RECORD, WEIGHTS, decode_record
 from orchestrator.cli import main as cli
 from tests import environments
+from tests.processes import ends
 from vbstudy.exact import compiled
 
 pytestmark = pytest.mark.needs("studies")
@@ -216,7 +217,7 @@ def test_a_project_does_not_outlive_the_orchestrator_that_is_killed(tmp_path):
     pid = int(waited(lambda: next(iter(pids(directory)), None)))
     sweeping.kill()
     sweeping.wait()
-    assert waited(lambda: not Path(f"/proc/{pid}/cwd").exists())
+    assert ends(pid)
 
 
 def pids(directory: Path) -> list[str]:

@@ -1,12 +1,11 @@
 import os
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import GuestError
 from orchestrator.transport.connection import LocalConnection
+from tests.processes import alive, ends
 
 
 @pytest.fixture
@@ -72,19 +71,7 @@ def test_a_killed_stream_takes_its_children_along(connection):
     child = int(stream.receive(120))
     assert alive(child)
     stream.kill()
-    deadline = time.monotonic() + 120
-    while alive(child) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not alive(child)
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and waits to be reaped does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
+    assert ends(child)
 
 
 def test_the_tail_of_stderr_is_kept_also_of_what_comes_after_the_end_of_stdout(connection):

@@ -17,7 +17,8 @@ from orchestrator.store.store import Store
 from orchestrator.transport import connection as connection_module
 from orchestrator.transport.keys import StudyKeys, key_pair, parse_public
 from orchestrator.transport.ssh import SshConnection
-from tests.orchestrator.transport.test_connection import alive, python
+from tests.orchestrator.transport.test_connection import python
+from tests.processes import alive, ends
 
 pytestmark = pytest.mark.needs("sshd")
 
@@ -337,13 +338,6 @@ def test_a_closed_connection_stays_closed(connection):
     connection.close()
     with pytest.raises(GuestError, match="was closed"):
         connection.run(["true"], {}, 5)
-
-
-def ends(pid: int) -> bool:
-    deadline = time.monotonic() + 120
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not alive(pid)
 
 
 def test_the_users_own_ssh_enters_a_guest_of_a_study_whose_path_has_spaces_and_percent_signs(

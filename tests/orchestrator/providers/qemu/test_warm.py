@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 
 import pytest
 
@@ -11,7 +10,7 @@ from orchestrator.providers.qemu import warm
 from orchestrator.store.store import Store
 from orchestrator.transport.keys import StudyKeys
 from tests import sshd
-from tests.orchestrator.transport.test_connection import alive
+from tests.processes import ends
 
 pytestmark = pytest.mark.needs("sshd")
 
@@ -49,13 +48,6 @@ def hello(stream) -> int:
     return int(words[2])
 
 
-def gone(pid: int) -> bool:
-    deadline = time.monotonic() + 120
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not alive(pid)
-
-
 def test_a_waiting_worker_is_attached_to_with_what_it_has_said(waiting):
     stream = waiting.open(ECHO, ENV)
     pid = hello(stream)
@@ -63,7 +55,7 @@ def test_a_waiting_worker_is_attached_to_with_what_it_has_said(waiting):
         stream.send(word)
         assert stream.receive(120) == word.upper().encode() + b"\n"
     stream.kill()
-    assert gone(pid)  # the end of the connection is the end of its input
+    assert ends(pid)  # the end of the connection is the end of its input
 
 
 def test_how_a_worker_ended_and_its_last_words_come_through(waiting):
