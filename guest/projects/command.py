@@ -91,29 +91,17 @@ def run(
     def written() -> int:
         return max(0, disk_use(folder) - before)
 
-    began, cpu_began = time.monotonic(), _cpu_s()
-    try:
-        process = subprocess.Popen(
-            list(argv),
-            cwd=folder,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-    except OSError as error:
-        why = not_started(argv[0], folder, error)
-        raise CommandError("CommandNotFound", f"{argv[0]}: {why}") from None
     most = before + limits.disk_bytes + 1  # of one file, which may have been there; a byte too many is seen
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended already
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, most))
-    output = _Output(process, log, on_line, began)
-    try:
+    began, cpu_began = time.monotonic(), _cpu_s()
+    output = _Output(log, on_line, began)
+    try:  # it runs before Popen returns, which a signal may interrupt
+        process = _start(argv, folder, env)
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended already
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, most))
+        output.read(process)
         _wait(process, written, limits, output, began)
     finally:
         strays, unended = end_descendants(others)
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it is among those
-            process.wait(LAST_WORDS_S if unended else None)
         output.close(LAST_WORDS_S if unended else None)
         if unended:
             log.write(
@@ -138,6 +126,21 @@ def run(
         unended=len(unended),
         status=process.returncode,
     )
+
+
+def _start(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            list(argv),
+            cwd=folder,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+    except OSError as error:
+        why = not_started(argv[0], folder, error)
+        raise CommandError("CommandNotFound", f"{argv[0]}: {why}") from None
 
 
 def not_started(name: str, folder: Path, error: OSError) -> str:
@@ -216,15 +219,18 @@ class _Output:
     """A thread that reads what the command prints. Lines end with a newline or, as those of progress bars,
     a carriage return."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], log: IO[bytes], on_line: OnLine, began: float
-    ) -> None:
+    def __init__(self, log: IO[bytes], on_line: OnLine, began: float) -> None:
         self.error: BaseException | None = None
-        self._process, self._log, self._on_line, self._began = process, log, on_line, began
+        self._log, self._on_line, self._began = log, on_line, began
         self._last: collections.deque[str] = collections.deque(maxlen=TRACEBACK_LINES)
         self._written, self._closed = 0, False
-        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def read(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None  # noqa: S101  (opened with a pipe)
+        self._thread = threading.Thread(target=self._read, args=(process.stdout,), daemon=True)
         self._thread.start()
+        self._process = process
 
     def tail(self) -> str:
         """The last lines; a traceback from where it begins, but for what the agent does in it."""
@@ -235,13 +241,15 @@ class _Output:
 
     def close(self, timeout_s: float | None) -> None:
         """Reads what is left; nothing more after `timeout_s`, while a process may keep the pipe open."""
-        self._thread.join(timeout_s)
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it cannot be ended
+                self._process.wait(timeout_s)
+            self._thread.join(timeout_s)
         self._closed = True
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101  (opened with a pipe)
+    def _read(self, stdout: IO[bytes]) -> None:
         rest = b""
-        with self._process.stdout as pipe:
+        with stdout as pipe:
             while piece := pipe.read1(1 << 16):  # type: ignore[attr-defined]
                 if self._closed:
                     return

@@ -91,6 +91,24 @@ def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path):
     assert not alive(pids[0])
 
 
+def test_a_command_that_is_interrupted_while_it_starts_is_ended(tmp_path, monkeypatch):
+    started = []
+
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            started.append(self)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "import time; time.sleep(600)")
+    survived = alive(started[0].pid)
+    started[0].kill()
+    started[0].communicate()
+    assert not survived
+
+
 def test_a_command_that_dies_of_a_real_time_signal_is_reported_with_its_name(tmp_path):
     with pytest.raises(CommandError, match=r"the command was killed by SIGRTMIN\+2; last lines:"):
         run(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGRTMIN + 2)")
