@@ -15,13 +15,14 @@ help: ## what can be made
 
 install: $(VENV)/.installed ## the environment, with pinned versions
 
+# Not compiled: Python does that with what it imports, a fraction, and it takes as long as the rest.
 $(VENV)/.installed: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 	  || { echo "make: $(PYTHON) is missing, older than 3.11, or newer than 3.13, for which requirements.lock has no TensorFlow; install it (apt install python3), or name one: make PYTHON=python3.12" >&2; exit 3; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
 	  || { echo "make: $(PYTHON) has no venv module; install it (apt install python3-venv)" >&2; exit 3; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 

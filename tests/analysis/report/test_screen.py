@@ -52,9 +52,8 @@ def test_the_largest_study_fits_one_screen(large, width, colours):
     assert "48 models" in text
 
 
-@pytest.mark.needs("studies")
-def test_colours_change_no_word(large):
-    assert ESCAPES.sub("", shown(large, colours=True)) == shown(large)
+def test_colours_change_no_word(usual):
+    assert ESCAPES.sub("", shown(usual, colours=True)) == shown(usual)
 
 
 def test_a_usual_study_is_answered_line_by_line(usual):

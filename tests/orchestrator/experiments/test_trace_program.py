@@ -16,10 +16,10 @@ pytestmark = pytest.mark.needs("studies")
 
 PUBLIC = Path(__file__).parents[2] / "programs" / "public"
 DIFFERING = (
-    "cnn",
+    "mlp",
     *(
         at_night("trainers", name)
-        for name in ("mlp", "transformer", "autocast", "checkpointing", "custom_function")
+        for name in ("cnn", "transformer", "autocast", "checkpointing", "custom_function")
     ),
 )
 
@@ -115,7 +115,7 @@ def test_a_program_that_ends_earlier_on_one_side_repeats_itself(traced, tmp_path
 @pytest.mark.parametrize(
     ("name", "layers", "rows", "weights"),
     [
-        ("keras_cnn", ("sequential/conv2d", "sequential/dense"), 32, True),
+        at_night("trainers", "keras_cnn", ("sequential/conv2d", "sequential/dense"), 32, True),
         at_night("trainers", "tensorflow_loop", ("", ""), 64, False),
     ],
 )
@@ -137,7 +137,7 @@ def test_functions_of_tensorflow_run_eagerly_and_are_traced_to_their_line(
     assert steps == ([1, 2, 3, 4] if weights else [])
 
 
-@pytest.mark.needs("trainers")
+@pytest.mark.needs("trainers", long=True)
 def test_a_program_that_no_seed_reaches_is_traced_with_the_numbers_of_its_first_run(traced, tmp_path):
     program = (PUBLIC / "mlp.py").read_text().replace("x, y =", "torch.seed()\nx, y =")
     (tmp_path / "train.py").write_text(program)
@@ -156,6 +156,7 @@ def test_a_program_of_tensorflow_can_set_its_threads_itself(traced, tmp_path):
     assert traced("train", folder=tmp_path)["outcome"] == "equal"
 
 
+@pytest.mark.needs("studies", long=True)
 def test_no_operation_of_tensorflow_can_be_held(capsys, tmp_path):
     (tmp_path / "train.py").write_text("import tensorflow as tf\ntf.ones(3) + tf.ones(3)\n")
     command = ["-C", str(tmp_path), "-q", "trace", "--cpus", "1,2", "--hold", "AddV2"]
@@ -215,6 +216,7 @@ def test_what_cannot_be_traced_is_reported_in_a_line(tmp_path, capsys, script, s
     assert f"with {status} when " in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.needs("studies", long=True)
 def test_a_framework_whose_hook_fails_is_named_with_its_version(traced, tmp_path, capsys):
     (tmp_path / "jax.py").write_text('__version__ = "99.0"')  # without what a tracer looks for
     (tmp_path / "train.py").write_text("import jax")

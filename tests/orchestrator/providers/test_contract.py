@@ -120,11 +120,12 @@ def test_destroying_leaves_nothing_behind(home):
     assert [pid for pid in os.listdir("/proc") if pid.isdigit() and _belongs(pid, folder)] == []
 
 
-# Several CPUs boot for a quarter of an hour in VirtualBox's interpreter.
+# Under Vagrant this takes minutes; several CPUs boot for a quarter of an hour in VirtualBox's interpreter.
 @pytest.mark.parametrize(
     "home",
     [
-        *PROVIDERS[:-1],
+        *PROVIDERS[:-2],
+        pytest.param((vagrant, "affinity"), id="vagrant", marks=pytest.mark.needs("vagrant", long=True)),
         pytest.param(
             (virtualbox, "affinity"), id="virtualbox", marks=pytest.mark.needs("virtualbox", long=True)
         ),

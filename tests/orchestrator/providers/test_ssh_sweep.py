@@ -81,6 +81,7 @@ def test_a_study_over_ssh_gives_the_bits_of_a_local_one_and_leaves_nothing(direc
     assert belonging(tmp_path / "there") == []
 
 
+@pytest.mark.needs("sshd", long=True)
 def test_a_workload_is_hardened_in_the_studys_guests(directory, tmp_path, server, capsys):
     (directory / "study.toml").write_text(STUDY + provider(server, tmp_path))
     assert vbstudy(directory, "-q", "provision") == 0
@@ -239,6 +240,7 @@ def test_what_is_wrong_with_a_host_is_told_before_anything_is_made(
     assert not (directory / "guests.json").exists()
 
 
+@pytest.mark.needs("sshd", long=True)
 def test_two_studies_share_a_host_without_meeting(directory, server, tmp_path):
     second = tmp_path / "second"
     second.mkdir()

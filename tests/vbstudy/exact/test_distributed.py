@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import at_night
 from tests.vbstudy.exact import distributed
 
 pytestmark = pytest.mark.needs("proof")
@@ -31,7 +32,7 @@ def hashes(folder: Path, threads: str, *before: str) -> list[str]:
     return [file.read_text("utf-8") for file in sorted(folder.iterdir())]
 
 
-@pytest.mark.parametrize("workers", UNEQUAL)
+@pytest.mark.parametrize("workers", [2, at_night("proof", 1), at_night("proof", 4)])
 def test_workers_on_unequal_thread_counts_learn_the_weights_of_as_many_on_one_thread(
     workers: int, tmp_path: Path
 ) -> None:
