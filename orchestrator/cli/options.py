@@ -141,9 +141,12 @@ class Options:
         return f"vbstudy{folder}"
 
     def in_folder(self, text: str) -> str:
-        """With -C, as it was given, in the commands with which it ends, and in quoted ones for programs."""
+        """With -C, as it was given, in the commands with which it ends, and in quoted ones that are to be run
+        or are for programs."""
         before, begins, commands = text.partition("next:")
-        before = re.sub(r"(?<=`)vbstudy(?= [a-z]+ [^`]*-- )", lambda _: self.program, before)
+        before = re.sub(
+            r"((?<=run `)|(?<=`)(?=\w+ [a-z]+ [^`]*-- ))vbstudy(?= [a-z])", lambda _: self.program, before
+        )
         commands = re.sub(r"(?m)^( *)vbstudy(?= [a-z])", lambda found: found[1] + self.program, commands)
         return before + begins + commands
 

@@ -133,7 +133,7 @@ def test_the_index_is_never_the_truth(scene, whole, how):
 def test_a_damaged_inventory_is_told_and_written_anew(scene, whole, capsys):
     damage.flip(scene.store.guests_file, 0.0)
     assert scene.vbstudy("sweep") == 6
-    assert "run `vbstudy provision`" in capsys.readouterr().err
+    assert "run `vbstudy -C" in capsys.readouterr().err
     scene.provision()
     require_whole(scene, whole.bits())
 

@@ -72,8 +72,9 @@ def test_a_usual_study_is_answered_line_by_line(usual):
         "vbstudy -C /s trace --cpus 1,2       # which operation starts it",
     ):
         assert line in lines
-    assert "1 seed should give 1 model; chance of another up to 0.78 (2 repetitions)" in " ".join(
-        " ".join(lines).split()
+    assert (
+        "1 seed should give 1 model; chance of another up to 0.78 (2 equal runs beside the first)"
+        in " ".join(" ".join(lines).split())
     )
     assert not any(line.startswith("F6") for line in lines), "nothing was scanned"
 

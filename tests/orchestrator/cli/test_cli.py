@@ -220,7 +220,7 @@ def test_a_folder_that_is_not_there_is_told(capsys):
 
 def test_init_writes_a_study_once_and_never_over_another(vbstudy, tmp_path):
     status, out, _ = vbstudy("init")
-    assert (status, out) == (0, f"wrote {tmp_path / 'study.toml'}\n")
+    assert (status, out) == (0, f"wrote {tmp_path / 'study.toml'}\n\nnext: vbstudy -C {tmp_path} provision\n")
     written = (tmp_path / "study.toml").read_text()
     assert f'name = "{tmp_path.name[:64]}"' in written
     status, _, err = vbstudy("init")
@@ -274,14 +274,14 @@ def test_a_missing_framework_is_a_missing_prerequisite(vbstudy, study):
 def test_sweep_before_provision_says_what_to_do_first(vbstudy, study):
     status, _, err = vbstudy("sweep")
     assert status == 2
-    assert "there are no guests yet; run `vbstudy provision` first" in err
+    assert f"there are no guests yet; run `vbstudy -C {study} provision` first" in err
 
 
 def test_a_damaged_inventory_is_told(vbstudy, study):
     (study / "guests.json").write_text('{"version": 1}')
     status, _, err = vbstudy("sweep")
     assert status == 6
-    assert "run `vbstudy provision` to write it again" in err
+    assert f"run `vbstudy -C {study} provision` to write it again" in err
     assert vbstudy("provision", "--cpus", "1")[0] == 0
     (study / "guests.json").write_text("{")
     assert vbstudy("destroy")[0] == 0
@@ -304,7 +304,7 @@ def test_storage_that_fails_anywhere_is_told_and_is_no_traceback(vbstudy, study,
 def test_analyze_before_sweep_says_what_to_do_first(vbstudy, study):
     status, out, err = vbstudy("analyze")
     assert (status, out) == (2, "")
-    assert "vbstudy sweep" in err
+    assert f"run `vbstudy -C {study} sweep` first" in err
     assert not (study / "report").exists()
 
 
@@ -432,6 +432,8 @@ def test_commands_to_copy_name_the_folder_that_was_given(tmp_path):
     assert Options().in_folder(text) == text
     quoted = "`vbstudy exact -- a.py` shows why; see `vbstudy scan`"
     assert Options(directory=Path("b")).in_folder(quoted) == quoted.replace("exact", "-C b exact")
+    asked = "a: there are no guests yet; run `vbstudy provision` first"
+    assert Options(directory=Path("b")).in_folder(asked) == asked.replace("provision", "-C b provision")
 
 
 @pytest.mark.needs("studies")

@@ -101,7 +101,7 @@ def test_without_guests_of_its_kind_nothing_can_be_done_again(swept, tmp_path, c
     assert "belongs to a guest of" in capsys.readouterr().err
     (directory / "guests.json").unlink()
     assert vbstudy(directory, "verify", "--rerun", "1") == 2
-    assert "run `vbstudy provision` first" in capsys.readouterr().err
+    assert f"run `vbstudy -C {directory} provision` first" in capsys.readouterr().err
 
 
 def test_what_is_asked_for_again_has_the_seeds_that_were_drawn():

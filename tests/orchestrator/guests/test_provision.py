@@ -81,8 +81,8 @@ def test_guests_of_another_provider_are_refused(tmp_path, capsys, command):
     store.study_file.write_text(NET + '[provider]\nkind = "qemu"\n')
     assert cli.run(["-C", str(tmp_path), *command.split()]) == 2
     assert (
-        "guests were made with provider.kind = 'local', study.toml has 'qemu'; run `vbstudy provision`"
-        in capsys.readouterr().err
+        "guests were made with provider.kind = 'local', study.toml has 'qemu'; "
+        f"run `vbstudy -C {tmp_path} provision`" in capsys.readouterr().err
     )
     assert not store.runs.exists()
 

@@ -86,7 +86,7 @@ def test_a_workload_is_hardened_in_the_studys_guests(directory, tmp_path, server
     (directory / "study.toml").write_text(STUDY + provider(server, tmp_path))
     assert vbstudy(directory, "-q", "provision") == 0
     assert vbstudy(directory, "harden", "--cpus", "1,2,3", "--runs", "1") == 2
-    assert "run `vbstudy provision --cpus 1,2,3`" in capsys.readouterr().err
+    assert f"run `vbstudy -C {directory} provision --cpus 1,2,3`" in capsys.readouterr().err
     assert vbstudy(directory, "-q", "harden", "--runs", "1", "--tiers", "one-thread") == 0
     found = Store(directory).hardenings.read("net")
     assert (found.provider, found.cheapest, len(found.measurements)) == ("ssh", Tier.ONE_THREAD, 4)
@@ -261,7 +261,9 @@ def test_a_trace_goes_through_two_guests(server, tmp_path, capsys):
     folder.mkdir()
     (folder / "study.toml").write_text(STUDY + provider(server, tmp_path, cpus=2))
     assert vbstudy(folder, "trace", "--cpus", "1,2") == 2
-    assert "there is no guest cpus-1; run `vbstudy provision --cpus 1,2`" in capsys.readouterr().err
+    assert (
+        f"there is no guest cpus-1; run `vbstudy -C {folder} provision --cpus 1,2`" in capsys.readouterr().err
+    )
     assert vbstudy(folder, "provision") == 0
     capsys.readouterr()
     assert vbstudy(folder, "--json", "trace", "--cpus", "1,2", "--steps", "2") == 0

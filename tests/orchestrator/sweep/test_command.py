@@ -25,7 +25,7 @@ def test_a_sweep_on_other_hosts_that_measures_robustness_asks_for_its_guest_befo
     (tmp_path / "study.toml").write_text(STUDY)
     arguments = ["-C", str(tmp_path), "-q", "sweep", "--robustness", "--scheduler", "tcp://127.0.0.1:1"]
     assert cli.run(arguments) == 2
-    assert "there are no guests yet; run `vbstudy provision` first" in capsys.readouterr().err
+    assert f"there are no guests yet; run `vbstudy -C {tmp_path} provision` first" in capsys.readouterr().err
 
 
 @pytest.fixture
