@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -29,13 +30,16 @@ def init(options: Options, force: bool, from_try: bool) -> None:
     store = options.store()
     if store.study_file.exists() and not force:
         raise UsageError(f"{store.study_file}: exists already; edit it, or overwrite it with --force")
+    wrote = f"wrote {store.study_file}"
     if from_try:
         from orchestrator.programs import try_study
 
-        write_durably(store.study_file, try_study.study(try_study.last(), _name(store)))
+        tried = try_study.last()
+        write_durably(store.study_file, try_study.study(tried, _name(store)))
+        wrote += f": a study of `{shlex.join(tried.command)}` in {tried.folder}"
     else:
         _write_default_study(store, (1, 2, 4, 8))
-    result(options, {"study": str(store.study_file)}, f"wrote {store.study_file}")
+    result(options, {"study": str(store.study_file)}, f"{wrote}\n\nnext: vbstudy provision")
 
 
 @click.command()
