@@ -92,8 +92,8 @@ def _fixed(each: Numbers) -> str:
     if not all("repetitions" in n for n in each):
         return made
     least = min(each, key=lambda n: n["repetitions"])
-    bound, n = least["another_model_below"], counted(least["repetitions"], "repetition")
-    return f"{made}; chance of another up to {bound:.2f} ({n})"
+    bound, n = least["another_model_below"], counted(least["repetitions"], "equal run")
+    return f"{made}; chance of another up to {bound:.2f} ({n} beside the first)"
 
 
 def _starts(each: Numbers) -> str:

@@ -173,7 +173,8 @@ def _wait(
         limits.check()
         if limits.timeout_s is not None and now - began > limits.timeout_s:
             over = f"{limits.timeout_key} = {limits.timeout_s:g}"
-            raise CommandError("Timeout", f"not done within {over}; last lines:\n{output.tail()}")
+            last = output.tail()
+            raise CommandError("Timeout", f"not done within {over}; last lines:\n{last or '(none)'}")
         if now - looked > max(DISK_EVERY_S, 10 * took):
             used = written()
             looked = time.monotonic()

@@ -250,8 +250,10 @@ def import_(options: Options, source: Path, name: str | None, by: str) -> None:
                 raise UsageError(
                     f"{name}: a study keeps files of its own under this name; give another by --name"
                 )
-            unpack(source, store.directory / name)
             folder = str(store.directory / name)
+            if (store.directory / name).exists():
+                raise UsageError(f"{folder}: is there already; give another name by --name")
+            unpack(source, store.directory / name)
             text = f"unpacked into {folder}; next: vbstudy -C {shlex.quote(folder)} analyze"
             result(options, {"folder": folder}, text)
             return

@@ -230,7 +230,10 @@ def replay(options: Options, file: Path, command: tuple[str, ...]) -> None:
     from orchestrator.programs import replay as replaying
 
     if not file.exists():
-        raise UsageError(f"{file}: no such recording; `vbstudy record --output {file}` makes one")
+        raise UsageError(
+            f"{file}: no such recording, which stands before the program; "
+            f"`vbstudy record --output {file} -- PROGRAM` makes one"
+        )
     try:
         recorded = recording.read(file)
     except RecordError as error:

@@ -339,7 +339,7 @@ class Side:
         counts = [each.threads for each in ask.factor.conditions] if ask.factor.name == THREADS else []
         again = ("--which --replay" if ask.seed is None else "--which") + given(counts, ask.seed)
         program = shlex.join(ask.argv)
-        return f"{NOTHING}; which library's thread pool matters; next: vbstudy try {again} -- {program}"
+        return f"{NOTHING}; to see which library's threads matter, next: vbstudy try {again} -- {program}"
 
 
 @contextmanager
