@@ -15,9 +15,14 @@ from guest.records.run import Framework, Tier
 from orchestrator.errors import UnmetError
 from orchestrator.programs import try_runs
 from orchestrator.programs.conditions import Condition, given, oversubscribed
+from orchestrator.programs.try_files import Role
 from orchestrator.programs.try_report import cost, evidence, invalid_times, times_default
 from orchestrator.programs.try_runs import Ask
 from orchestrator.programs.try_verdicts import (
+    LEVELS,
+    METRIC,
+    OUTPUT,
+    PREDICTIONS,
     Answer,
     LevelVerdict,
     Trial,
@@ -162,19 +167,28 @@ def _proof(
         why = f"the program ended with status {status} in it{shown}"
         return TierProof(tier=tier, proof=Proof.FAILED, why=why, runs=len(mine))
     verdicts = decide(mine)
-    if overall(verdicts) is not Answer.SAME:
+    if overall(verdicts, _deciding(verdicts)) is not Answer.SAME:
         return TierProof(tier=tier, proof=Proof.DIFFERS, why=_how(verdicts), runs=len(mine))
+    prints_alike = verdicts[-1].answer in (Answer.SAME, Answer.ABSENT)
+    unlike = "" if prints_alike else f", but for what they print ({_how(verdicts)})"
     ratio, low, high, pairs = (1.0, None, None, 0) if tier is Tier.SEEDS else cost(trials, labels)
     return TierProof(
         tier=tier,
         proof=Proof.PROVED,
-        why=f"all {len(mine)} runs agree",
+        why=f"all {len(mine)} runs agree{unlike}",
         runs=len(mine),
         pairs=pairs,
         ratio=ratio,
         low=low,
         high=high,
     )
+
+
+def _deciding(verdicts: Sequence[LevelVerdict]) -> Sequence[str]:
+    """The levels that decide: what is printed does not beside weights, predictions or metrics."""
+    seen = {verdict.level for verdict in verdicts if verdict.answer is not Answer.ABSENT}
+    weights = any(each.kind == Role.WEIGHTS for verdict in verdicts for each in verdict.compared)
+    return LEVELS if weights or seen & {PREDICTIONS, METRIC} else (*LEVELS, OUTPUT)
 
 
 def _how(verdicts: Sequence[LevelVerdict]) -> str:
@@ -254,16 +268,16 @@ def _answer(found: Hardened) -> str:
     if not found.cheapest:
         return "No tier is proved: with each of them something differs between the runs."
     title = tiers.TIERS[found.cheapest].title
-    if found.cheapest is Tier.SEEDS:
-        return "Nothing needs to be done: with fixed seeds all runs agree on all thread counts."
     best = next(each for each in found.results if each.tier is found.cheapest)
+    if found.cheapest is Tier.SEEDS:
+        return f"Nothing needs to be done: with fixed seeds, on all thread counts, {best.why}."
     alone = sum(each.proof is Proof.PROVED for each in found.results) == 1
     rank = "The only proved cure" if alone else "The cheapest proved cure"
     if found.rivals:
         rank = "Proved, and none is shown to be cheaper"
     rivals = series([tiers.TIERS[tier].title for tier in found.rivals])
     told = f"\nAs cheap, as far as {best.runs} runs can tell: {rivals}." if rivals else ""
-    return f"{rank}: {title}, {_price(best)}.{told}"
+    return f"{rank}: {title}, {_price(best)}: {best.why}.{told}"
 
 
 def _price(each: TierProof) -> str:
