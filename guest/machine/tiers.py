@@ -4,7 +4,7 @@ imported, with how many threads it computes, where it does not apply, and the li
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -107,8 +107,24 @@ class Lines:
     python: tuple[str, ...]
 
 
-def lines(tier: Tier, framework: Framework, seed: int, most: int) -> Lines:
-    """The lines that do in a user's script what the tier did here. Seeds belong to every tier."""
+def seeds(framework: Framework | None, seed: int, own: Collection[str] = ()) -> tuple[str, ...]:
+    """An import and the calls that seed the generators, but for those that the program makes itself: `own`,
+    by the names of the start-up hook. Nothing where it makes all."""
+    calls = ["random.seed", "numpy.random.seed"]
+    if framework is not None:
+        calls.append("torch.manual_seed" if framework is Framework.TORCH else "tf.random.set_seed")
+    calls = [call for call in calls if call not in own]
+    if not calls:
+        return ()
+    if framework is Framework.TENSORFLOW:
+        return "import keras", f"keras.utils.set_random_seed({seed})"
+    libraries = dict.fromkeys(call.partition(".")[0] for call in calls)
+    return f"import {', '.join(libraries)}", "; ".join(f"{call}({seed})" for call in calls)
+
+
+def lines(tier: Tier, framework: Framework, seed: int, most: int, own: Collection[str] = ()) -> Lines:
+    """The lines that do in a user's script what the tier did here. Seeds belong to every tier; `own` are
+    those of the script, as of `seeds`."""
     exports = {"PYTHONHASHSEED": str(seed), **settings(tier, framework)}
     torch = framework is Framework.TORCH
     fixed = threads_of(tier, framework, most, most)
@@ -138,10 +154,7 @@ def lines(tier: Tier, framework: Framework, seed: int, most: int) -> Lines:
             python.append(f"tf.config.threading.set_inter_op_parallelism_threads({fixed.inter_op})")
     if torch and settles_mkl(tier):
         python.append("torch.sqrt(torch.ones(1))  # one thread makes MKL's first call")
-    if torch:
-        python.append(f"random.seed({seed}); numpy.random.seed({seed}); torch.manual_seed({seed})")
-    else:
-        python.append(f"keras.utils.set_random_seed({seed})")
+    python += seeds(framework, seed, own)[1:]  # the import is the first line
     return Lines(
         shell=tuple(f"export {name}={value}" for name, value in exports.items()), python=tuple(python)
     )

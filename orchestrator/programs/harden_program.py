@@ -17,7 +17,7 @@ from orchestrator.programs import try_runs
 from orchestrator.programs.conditions import Condition, given, oversubscribed
 from orchestrator.programs.try_files import Role
 from orchestrator.programs.try_report import cost, evidence, invalid_times, times_default
-from orchestrator.programs.try_runs import Ask
+from orchestrator.programs.try_runs import Ask, Seen
 from orchestrator.programs.try_verdicts import (
     LEVELS,
     METRIC,
@@ -116,7 +116,7 @@ def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Har
         cheapest=cheapest,
         rivals=rivals,
         compared=tuple(v.level for v in verdicts if v.answer is not Answer.ABSENT),
-        lines=_lines(cheapest, framework, ask, most) if cheapest else (again,) if unrepeated else (),
+        lines=_lines(cheapest, framework, ask, most, seen) if cheapest else (again,) if unrepeated else (),
         oversubscribed=oversubscribed(counts),
         notes=(*seen.notes, *((UNREPEATED,) if unrepeated else ())),
     )
@@ -222,21 +222,36 @@ def choose(proofs: Sequence[TierProof]) -> tuple[Tier, tuple[Tier, ...]]:
     return chosen, tuple(tier for tier in proved if tier in rivals and tier is not chosen)
 
 
-def _lines(tier: Tier, framework: Framework | None, ask: Ask, most: int) -> tuple[str, ...]:
-    """A command where there is one, else lines for the shell and for the script."""
-    program = shlex.join(ask.argv)
+def _lines(tier: Tier, framework: Framework | None, ask: Ask, most: int, seen: Seen) -> tuple[str, ...]:
+    """A command where there is one, else lines for the shell and for the script; with the seeds that the
+    program does not set itself."""
     if tier is Tier.SEEDS:
         return ()
+    command, seed, own = shlex.join(ask.argv), ask.seed or 0, _seeded(seen)
+    if framework is not None and tier is not Tier.EXACT:
+        paste = tiers.lines(tier, framework, seed, most, own)
+        return ("before the program starts:", *paste.shell, "at the top of the script:", *paste.python)
+    settings = {}
     if tier is Tier.EXACT:
-        return (f"vbstudy exact -- {program}",)
-    if framework is None:
+        command = f"vbstudy exact -- {command}"
+    else:
         count = 1 if tier is Tier.ONE_THREAD else most
-        settings = dict.fromkeys(launch.POOLS, str(count)) | (
-            JAX_ONE_THREAD if tier is Tier.ONE_THREAD else {}
-        )
-        return (*(f"export {name}={shlex.quote(value)}" for name, value in settings.items()), program)
-    paste = tiers.lines(tier, framework, ask.seed or 0, most)
-    return ("before the program starts:", *paste.shell, "at the top of the script:", *paste.python)
+        settings = dict.fromkeys(launch.POOLS, str(count))
+        settings |= JAX_ONE_THREAD if tier is Tier.ONE_THREAD else {}
+    seeds: tuple[str, ...] = ()
+    if any(notice["kind"] == "start" for notice in seen.noticed):  # it is Python
+        settings["PYTHONHASHSEED"] = str(seed)
+        seeds = tiers.seeds(framework, seed, own)
+    exports = (f"export {name}={shlex.quote(value)}" for name, value in settings.items())
+    head = ("at the top of the script, which does not seed these:",) if seeds else ()
+    return (*exports, command, *head, *seeds)
+
+
+def _seeded(seen: Seen) -> set[str]:
+    """The generators that need no seed, by the calls that give one: the program makes them, or has no numpy.
+    Whether it draws from the others is unknown."""
+    own = {each.what for each in seen.overrides if each.value != "from the operating system"}
+    return own if "numpy" in seen.software else own | {"numpy.random.seed"}
 
 
 # ---- for a person -------------------------------------------------------------------------------------

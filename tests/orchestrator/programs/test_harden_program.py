@@ -1,5 +1,9 @@
 """What `harden` proves of programs, and the cures that it prints."""
 
+import json
+import os
+import shlex
+import subprocess
 import sys
 
 import pytest
@@ -33,3 +37,51 @@ def test_results_that_agree_prove_a_tier_and_what_else_is_printed_differently_is
         "Nothing needs to be done: with fixed seeds, on all thread counts, all 4 runs agree, but for what "
         "they print (line 2: 2 distinct in 4 runs).\n"
     )
+
+
+def cure(folder, capsys, script, *options):
+    """The variables, the command and the lines for the script that the cure consists of."""
+    _, out = harden(folder, capsys, script, *options, "--json")
+    lines = json.loads(out)["lines"]
+    exports = [shlex.split(line)[1] for line in lines if line.startswith("export ")]
+    return dict(line.split("=", 1) for line in exports), lines[len(exports)], lines[len(exports) + 2 :]
+
+
+def run(script, exports):
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | exports, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_the_cure_has_the_seeds_of_the_proof(tmp_path, capsys):
+    script = (
+        f"{COUNT}import random, numpy\nprint('loss:', (random.random() + numpy.random.rand()) / n, hash('a'))"
+    )
+    exports, _, lines = cure(tmp_path, capsys, script, "--tiers", "5", "--seed", "7")
+    assert lines == ["import random, numpy", "random.seed(7); numpy.random.seed(7)"]
+    cured = "\n".join([*lines, script])
+    assert run(cured, exports) == run(cured, exports)
+
+
+def test_a_program_that_seeds_a_generator_itself_is_not_told_to(tmp_path, capsys):
+    script = f"{COUNT}import random\nrandom.seed(3)\nprint('loss:', random.random() / n)"
+    assert cure(tmp_path, capsys, script, "--tiers", "5")[2] == []
+    alone = f"{COUNT}import random, numpy\nrandom.seed(3)\nprint('loss:', numpy.random.rand() / n)"
+    assert cure(tmp_path, capsys, alone, "--tiers", "5")[2] == ["import numpy", "numpy.random.seed(1)"]
+
+
+EXACT = """\
+import torch
+from vbstudy import exact
+print("loss:", torch.rand(1).item() / (1 if exact.active() else torch.get_num_threads()))
+"""
+
+
+@pytest.mark.needs("programs")
+def test_exact_mode_as_a_cure_has_the_seeds_of_the_proof(tmp_path, capsys):
+    pytest.importorskip("torch")
+    exports, command, lines = cure(tmp_path, capsys, EXACT, "--tiers", "exact")
+    assert exports == {"PYTHONHASHSEED": "1"}
+    assert command == f"vbstudy exact -- {sys.executable} train.py"
+    assert lines[1] == "random.seed(1); numpy.random.seed(1); torch.manual_seed(1)"
