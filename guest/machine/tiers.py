@@ -139,7 +139,7 @@ def lines(tier: Tier, framework: Framework, seed: int, most: int, own: Collectio
     python = ["import random, numpy, torch" if torch else "import keras, tensorflow as tf"]
     match tier:
         case Tier.SWITCHES:
-            switch = "torch.use_deterministic_algorithms(True)"
+            switch = "torch.use_deterministic_algorithms(True, warn_only=True)"
             python.append(switch if torch else "tf.config.experimental.enable_op_determinism()")
         case Tier.ENVIRONMENT if torch:
             python.append("torch.backends.mkldnn.enabled = False")

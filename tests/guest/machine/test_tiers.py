@@ -76,3 +76,15 @@ def test_the_lines_of_fixed_threads_run_and_fix_them():
     env = os.environ | exports
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["3", "7"]
+
+
+def test_the_switches_do_not_end_a_program_with_an_operation_that_has_no_deterministic_kernel():
+    code = "\n".join(
+        [
+            *tiers.lines(Tier.SWITCHES, Framework.TORCH, 7, 4).python,
+            "x, at = torch.nn.functional.max_pool2d(torch.rand(1, 1, 4, 4), 2, return_indices=True)",
+            "print(torch.nn.functional.max_unpool2d(x, at, 2).shape)",
+        ]
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
