@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from guest.records.run import Framework, RunSpec, ThreadSpec, Tier, Variant
+from vbstudy.exact import launch
 
 INTEL = "GenuineIntel"
 EXACT_TENSORFLOW_THREADS = 8
@@ -82,6 +83,11 @@ def settings(tier: Tier, framework: Framework) -> dict[str, str]:
             return {}
 
 
+def fixed_pools(count: int) -> dict[str, str]:
+    """Environment variables that give the libraries beside the framework, as numpy's, `count` threads."""
+    return {**dict.fromkeys(launch.POOLS, str(count)), "OMP_DYNAMIC": "FALSE", "MKL_DYNAMIC": "FALSE"}
+
+
 def settles_mkl(tier: Tier) -> bool:
     """Whether one thread makes MKL's first call (`vbstudy.exact.first_call`). Exact mode does so itself."""
     return tier in (Tier.SWITCHES, Tier.ENVIRONMENT, Tier.LOGICAL_THREADS)
@@ -128,14 +134,8 @@ def lines(tier: Tier, framework: Framework, seed: int, most: int, own: Collectio
     exports = {"PYTHONHASHSEED": str(seed), **settings(tier, framework)}
     torch = framework is Framework.TORCH
     fixed = threads_of(tier, framework, most, most)
-    if torch and tier in (Tier.LOGICAL_THREADS, Tier.ONE_THREAD):
-        count = str(fixed.intra_op)
-        exports |= {
-            "OMP_NUM_THREADS": count,
-            "OMP_DYNAMIC": "FALSE",
-            "MKL_NUM_THREADS": count,
-            "MKL_DYNAMIC": "FALSE",
-        }
+    fixes = tier in (Tier.LOGICAL_THREADS, Tier.ONE_THREAD) or (tier is Tier.EXACT and not torch)
+    exports |= fixed_pools(fixed.intra_op) if fixes else {}
     python = ["import random, numpy, torch" if torch else "import keras, tensorflow as tf"]
     match tier:
         case Tier.SWITCHES:

@@ -30,7 +30,6 @@ from orchestrator.programs.try_verdicts import (
     overall,
 )
 from orchestrator.text import Say
-from vbstudy.exact import launch
 
 JAX_ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
 UNREPEATED = (
@@ -233,10 +232,10 @@ def _lines(tier: Tier, framework: Framework | None, ask: Ask, most: int, seen: S
         return ("before the program starts:", *paste.shell, "at the top of the script:", *paste.python)
     settings = {}
     if tier is Tier.EXACT:
-        command = f"vbstudy exact -- {command}"
+        fixed = f"--threads {tiers.EXACT_TENSORFLOW_THREADS} " if framework is Framework.TENSORFLOW else ""
+        command = f"vbstudy exact {fixed}-- {command}"
     else:
-        count = 1 if tier is Tier.ONE_THREAD else most
-        settings = dict.fromkeys(launch.POOLS, str(count))
+        settings = tiers.fixed_pools(1 if tier is Tier.ONE_THREAD else most)
         settings |= JAX_ONE_THREAD if tier is Tier.ONE_THREAD else {}
     seeds: tuple[str, ...] = ()
     if any(notice["kind"] == "start" for notice in seen.noticed):  # it is Python

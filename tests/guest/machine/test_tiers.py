@@ -7,6 +7,7 @@ import pytest
 from guest.machine import threads, tiers
 from guest.records.run import Framework, ThreadSpec, Tier
 from tests import factories
+from vbstudy.exact import launch
 
 EVERY = [(tier, framework) for tier in tiers.TIERS for framework in Framework]
 
@@ -56,9 +57,24 @@ def test_the_lines_to_paste_are_python_and_set_what_was_measured(tier, framework
     compile("\n".join(lines.python), "pasted", "exec")
     pasted = dict(line.removeprefix("export ").split("=", 1) for line in lines.shell)
     measured = environment(tier, framework, cpus=4)
+    # `threads.apply` sets OpenBLAS's in the run.
+    measured["OPENBLAS_NUM_THREADS"] = str(tiers.threads_of(tier, framework, 4, 4).intra_op)
     assert pasted.pop("PYTHONHASHSEED") == "7"
     assert pasted.items() <= measured.items()
     assert set(tiers.settings(tier, framework)) <= set(pasted)
+
+
+@pytest.mark.parametrize(
+    ("tier", "framework", "count"),
+    [
+        *[(Tier.LOGICAL_THREADS, framework, "4") for framework in Framework],
+        *[(Tier.ONE_THREAD, framework, "1") for framework in Framework],
+        (Tier.EXACT, Framework.TENSORFLOW, str(tiers.EXACT_TENSORFLOW_THREADS)),
+    ],
+)
+def test_the_lines_of_fixed_threads_fix_those_of_numpys_libraries_too(tier, framework, count):
+    shell = tiers.lines(tier, framework, 7, 4).shell
+    assert {f"export {name}={count}" for name in launch.POOLS} <= set(shell)
 
 
 def test_one_thread_makes_mkls_first_call_in_every_tier_of_several_threads_that_is_more_than_seeds():

@@ -85,3 +85,11 @@ def test_exact_mode_as_a_cure_has_the_seeds_of_the_proof(tmp_path, capsys):
     assert exports == {"PYTHONHASHSEED": "1"}
     assert command == f"vbstudy exact -- {sys.executable} train.py"
     assert lines[1] == "random.seed(1); numpy.random.seed(1); torch.manual_seed(1)"
+
+
+def test_exact_mode_of_tensorflow_fixes_the_threads_of_numpys_libraries_as_the_proof_did(tmp_path, capsys):
+    (tmp_path / "tensorflow.py").touch()
+    script = f"import tensorflow\n{COUNT}print('loss:', 1 / n)"
+    exports, command, _ = cure(tmp_path, capsys, script, "--tiers", "exact")
+    assert exports == {"PYTHONHASHSEED": "1"}
+    assert command == f"vbstudy exact --threads 8 -- {sys.executable} train.py"
