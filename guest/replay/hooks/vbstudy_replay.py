@@ -216,20 +216,22 @@ def _seeded(streams: Streams, name: str, original: Function) -> Function:
     return seed
 
 
-def _seeded_class(streams: Streams, name: str, original: type) -> type:
-    """A subclass, so that `isinstance` holds for what it makes."""
+def _seeded_class(streams: Streams, name: str, original: type) -> Any:
+    """A subclass that stands for `original` in `isinstance`: what was made before, and copies, are of it."""
 
     def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
         original.__init__(self, *_replaced(streams, name, arguments, named), **named)  # type: ignore[misc]
 
-    return type(original.__name__, (original,), {"__init__": __init__, "__module__": original.__module__})
+    def check(name: str) -> Function:
+        return lambda cls, each: getattr(type, name)(original if cls is seeded else cls, each)
+
+    kind = type("Seeded", (type,), {name: check(name) for name in ("__instancecheck__", "__subclasscheck__")})
+    seeded = kind(original.__name__, (original,), {"__init__": __init__, "__module__": original.__module__})
+    return seeded
 
 
 def _replaced(
-    streams: Streams,
-    name: str,
-    arguments: tuple[Any, ...],
-    named: dict[str, Any],
+    streams: Streams, name: str, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Any, ...]:
     """The arguments with the seed replaced, which comes first or is called `seed`."""
     if arguments:

@@ -112,6 +112,21 @@ def test_every_source_of_random_numbers_in_python_is_replayed(tmp_path, level):
     assert ("only what Python draws" in again.stderr) == (level == "python")
 
 
+def test_generators_of_numpy_are_of_their_own_class(tmp_path):
+    text = """
+import copy
+import numpy as np
+class Own(np.random.RandomState): pass
+old, new, own = np.random.mtrand._rand, np.random.RandomState(), Own(3)
+print([isinstance(each, np.random.RandomState) for each in (old, new, copy.deepcopy(new), own, 3)])
+print([isinstance(each, Own) for each in (old, new, own)])
+print(issubclass(type(old), np.random.RandomState), issubclass(int, np.random.RandomState))
+"""
+    done = recorded(tmp_path, "python", sys.executable, program(tmp_path, text))
+    lines = "[True, True, True, True, False]", "[False, False, True]", "True False"
+    assert done.stdout.splitlines()[:3] == list(lines)
+
+
 @needs_compiler
 def test_every_source_of_random_numbers_in_c_is_replayed(tmp_path):
     source = program(tmp_path, NATIVE, "native.cpp")
