@@ -202,12 +202,23 @@ def _column(text: str, key: str) -> list[Any]:
 _READERS = {".json": _json, ".jsonl": _json_lines, ".csv": _column}
 
 
-def _reported(name: str, folder: Path) -> list[Value]:
+def reported(folder: Path) -> list[tuple[str, Value]]:
+    """What `vbstudy.report.metric` was given, by name. Raises MetricError for a file that is not its own."""
     path = folder / REPORTED
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    values = [Value(value=float(row["value"]), epoch=row["epoch"]) for row in rows if row["name"] == name]
+    if not path.exists():
+        return []
+    try:
+        rows = list(map(json.loads, bounded.read_bounded(path, bounded.HISTORY).decode().splitlines()))
+        return [(row["name"], Value(value=float(row["value"]), epoch=row["epoch"])) for row in rows]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise MetricError(f"{REPORTED}: cannot be read: {error}") from None
+
+
+def _reported(name: str, folder: Path) -> list[Value]:
+    rows = reported(folder)
+    values = [value for known, value in rows if known == name]
     if not values:
-        others = ", ".join(dict.fromkeys(row["name"] for row in rows)) or "nothing"
+        others = ", ".join(dict.fromkeys(known for known, _ in rows)) or "nothing"
         raise MetricError(
             f"metric {name}: the project did not report it (it reported {others}); give it a pattern or a "
             f"file, or call vbstudy.report.metric({name!r}, ...)"

@@ -14,6 +14,7 @@ from pathlib import Path
 from guest.machine import fingerprint, threads
 from guest.projects import command, notices, prepare, randomness
 from guest.projects.hooks.vbstudy_watch import last_state, pairs
+from guest.projects.numbers import MetricError, reported
 from guest.records.printable import counted
 from guest.records.run import RECORDING, Framework, Override
 from orchestrator.agent import archive
@@ -148,6 +149,12 @@ def _once(
     noticed = notices.read(out / prepare.NOTICED)
     # A program that is not Python has names alone: where it prints is unknown.
     metrics = _metrics(noticed) or by_name(printed)
+    unread: list[str] = []
+    try:
+        told = [(name, repr(value.value)) for name, value in reported(out / prepare.REPORTED)]
+        metrics |= by_name((f"vbstudy.report.metric: {name}", value) for name, value in told)
+    except MetricError as error:
+        unread.append(f"vbstudy.report.metric: {error}")
     files: dict[str, FileSeen] = {}
     for name, path in folders.written(work, before).items():
         role = role_of(name)
@@ -171,7 +178,7 @@ def _once(
     )
     # Exact mode sets pools of its own.
     remarks = [] if condition.exact else notices.remarks(noticed, condition.asked)
-    return trial, noticed, [*remarks, *random_notes, *stray]
+    return trial, noticed, [*remarks, *random_notes, *unread, *stray]
 
 
 def in_place(argv: Sequence[str], folder: Path, work: Path) -> list[str]:

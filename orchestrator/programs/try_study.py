@@ -55,7 +55,11 @@ def note(report: Report, folder: Path, threads: Sequence[int]) -> None:
         seed=report.seed,
         threads=tuple(dict.fromkeys(threads)),
         framework=framework_of(report.software) or "",
-        metrics=tuple(each.name for each in every if each.kind == NUMBER and each.result)[:METRICS],
+        metrics=tuple(
+            each.name
+            for each in every
+            if each.kind == NUMBER and each.result and not each.name.startswith("vbstudy.")
+        )[:METRICS],
         weights=_file(every, Role.WEIGHTS),
         predictions=_file(every, Role.PREDICTIONS),
     )

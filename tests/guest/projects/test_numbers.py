@@ -99,6 +99,13 @@ def test_a_metric_that_is_not_reported_names_what_was(tmp_path):
         collected(tmp_path, MetricSource(name="accuracy"))
 
 
+@pytest.mark.parametrize("text", ["{", "[1]", '{"name": "acc", "value": "x", "epoch": 1}', "a" * (33 << 20)])
+def test_reported_metrics_that_are_damaged_or_too_many_are_an_error(tmp_path, text):
+    (tmp_path / numbers.REPORTED).write_text(text)
+    with pytest.raises(MetricError, match=r"metrics\.jsonl: cannot be read"):
+        collected(tmp_path, MetricSource(name="acc"))
+
+
 def test_a_history_numbers_epochs_by_the_project_where_it_numbers_them():
     rows = numbers.history({"acc": [Value(value=0.1, epoch=2), Value(value=0.2, epoch=3)]}, 9.0)
     assert [row["epoch"] for row in rows] == [1, 2, 3]

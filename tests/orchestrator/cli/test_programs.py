@@ -365,6 +365,22 @@ def test_a_program_imports_exact_mode_and_report_without_an_install(tmp_path, ca
     assert report["last_lines"] == ["False True"]
 
 
+def test_metrics_that_a_program_reports_are_compared(tmp_path, capsys):
+    script = """
+import os
+from vbstudy import report
+for epoch in (1, 2):
+    report.metric("accuracy", epoch / 4 + float(os.environ["OMP_NUM_THREADS"]) / 100, epoch=epoch)
+"""
+    report = attempt(tmp_path, capsys, script, "--cpus", "1,2")
+    assert evidence_of(report["verdicts"][2]) == [
+        "vbstudy.report.metric: accuracy: 2 distinct in 4 runs (0.51 | 0.52, last of 2)"
+    ]
+    damage = "open(os.environ['VBSTUDY_REPORT'] + '/metrics.jsonl', 'a').write('{')"
+    (note,) = attempt(tmp_path, capsys, script + damage, "--cpus", "1,2")["notes"]
+    assert note.startswith("vbstudy.report.metric: metrics.jsonl: cannot be read")
+
+
 EVERYTHING = """\
 import json, os, sys, warnings, numpy as np
 n = int(os.environ["OMP_NUM_THREADS"])
