@@ -147,8 +147,10 @@ def _once(
         where = condition.label if condition.env or condition.hook else counted(condition.threads, "thread")
         raise UnmetError(f"{shlex.join(ask.argv)}: on {where}: {why}") from None
     noticed = notices.read(out / prepare.NOTICED)
-    # A program that is not Python has names alone: where it prints is unknown.
-    metrics = _metrics(noticed) or by_name(printed)
+    lines = tuple(_lines(out / "log.txt"))
+    # What is not printed by Python's own means has names alone: where is unknown.
+    metrics = _metrics(noticed)
+    metrics |= by_name(_unnoticed(noticed, lines) if metrics else printed)
     unread: list[str] = []
     try:
         told = [(name, repr(value.value)) for name, value in reported(out / prepare.REPORTED)]
@@ -173,7 +175,7 @@ def _once(
         wall_s=ended.wall_s,
         metrics=metrics,
         files=files,
-        lines=tuple(_lines(out / "log.txt")),
+        lines=lines,
         status=ended.status,
     )
     # Exact mode sets pools of its own.
@@ -276,6 +278,19 @@ def _metrics(noticed: Sequence[notices.Notice]) -> dict[str, tuple[str, ...]]:
         if notice["kind"] == "numbers"
         for name, value in notice["pairs"]
     )
+
+
+def _unnoticed(noticed: Sequence[notices.Notice], lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Named numbers in the output that no hook reported, as those of a shell. Handlers put words before
+    what is logged: `info accuracy`."""
+    known: dict[str, set[str]] = {}
+    for notice in noticed:
+        for name, value in notice["pairs"] if notice["kind"] == "numbers" else ():
+            known.setdefault(value, set()).add(name)
+    for line in lines:
+        for name, value in () if WARNING.search(line) else pairs(line):
+            if not name.endswith(tuple(known.get(value, ()))):
+                yield name, value
 
 
 def framework_of(software: Collection[str]) -> Framework | None:

@@ -3,6 +3,7 @@ that printed it. For `vbstudy try`, which knows nothing of the program beforehan
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -10,7 +11,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)"
@@ -21,7 +22,7 @@ VALUE = (
     rf"""["']?\s*(?:[:=]+|\bis\b|\s)\s*["'(\[]?(?P<value>{NUMBER})(?:\s?%)?(?![\w.:/]|-\w|\s*/|\s?{UNIT}\b)"""
 )
 PAIR = re.compile(rf"""(?<![\w.])["']?(?P<name>{NAME}){VALUE}""", re.IGNORECASE)
-MAX_PAIRS = 100_000  # of a process: a program that prints forever
+MAX_PAIRS = 100_000  # of a process: of a program that prints forever the first, and the last of each name
 MAX_LINE = 4000
 STORED = (
     ".pt",
@@ -68,6 +69,15 @@ class Follower:
                 self._found(line)
         return written
 
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def finish(self) -> None:
+        """Reads the last line, which may have no end."""
+        if last := last_state(self._rest):
+            self._found(last)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
@@ -99,12 +109,22 @@ def install() -> None:
     from vbstudy_hook import AFTER, place, wrap, write
 
     left = [MAX_PAIRS]
+    last: dict[tuple[str, str], str] = {}  # of what is printed after these, by place and name
 
-    def found(text: str, where: str = "") -> None:
+    def found(text: str) -> None:
         found_pairs = pairs(text)
+        where = place(sys._getframe(1)) if found_pairs else ""
         left[0] -= len(found_pairs)
         if found_pairs and left[0] >= 0:
-            write("numbers", where=where or place(sys._getframe(1)), pairs=found_pairs)
+            write("numbers", where=where, pairs=found_pairs)
+        elif len(last) < MAX_PAIRS:
+            last.update(((where, name), value) for name, value in found_pairs)
+
+    def finish() -> None:
+        for follower in followers:
+            follower.finish()
+        for (where, name), value in last.items():
+            write("numbers", where=where, pairs=[(name, value)])
 
     def audit(event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
@@ -123,7 +143,8 @@ def install() -> None:
         wrap(torch, "save", lambda *args, **_: written(args[1] if args[1:] else ""))
 
     AFTER["torch"] = after_torch
-    sys.stdout, sys.stderr = Follower(sys.stdout, found), Follower(sys.stderr, found)
+    followers = sys.stdout, sys.stderr = Follower(sys.stdout, found), Follower(sys.stderr, found)
+    atexit.register(finish)
     handle = logging.Logger.handle
 
     def handled(self: logging.Logger, record: logging.LogRecord) -> None:

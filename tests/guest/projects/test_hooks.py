@@ -185,6 +185,21 @@ def test_of_a_progress_bar_the_last_state_counts(tmp_path):
     assert told == [["loss", "0.25"], ["val_loss", "0.5"]]
 
 
+def test_numbers_of_lines_that_are_written_together_or_have_no_end_are_followed(tmp_path):
+    code = "import sys\nsys.stdout.writelines(['loss: 0.5\\n', 'acc: 1\\n'])\nprint('f1: 0.7', end='')"
+    out, noticed = run(tmp_path, code, watch=True)
+    told = [pair for n in noticed if n["kind"] == "numbers" for pair in n["pairs"]]
+    assert out == "loss: 0.5\nacc: 1\nf1: 0.7"
+    assert told == [["loss", "0.5"], ["acc", "1"], ["f1", "0.7"]]
+
+
+def test_of_numbers_without_end_the_last_of_each_place_and_name_is_kept(tmp_path):
+    code = "for i in range(101):\n    print('a=1 ' * 990)\n    print(f'loss: {i}')\nprint('accuracy: 0.9')"
+    _, noticed = run(tmp_path, code, watch=True)
+    told = {(n["where"], *pair) for n in noticed[-4:] if n["kind"] == "numbers" for pair in n["pairs"]}
+    assert {("train.py:3", "loss", "100"), ("train.py:4", "accuracy", "0.9")} <= told
+
+
 def test_the_library_comes_last_and_modules_of_the_project_are_found_before_it(tmp_path):
     code = "import sys, guest, vbstudy\nprint(guest.whose, vbstudy.whose, sys.path[-1], sep='\\n')"
     mine = {"guest.py": "whose = 'mine'", "vbstudy.py": "whose = 'mine'"}

@@ -381,6 +381,25 @@ for epoch in (1, 2):
     assert note.startswith("vbstudy.report.metric: metrics.jsonl: cannot be read")
 
 
+def test_numbers_that_python_does_not_print_are_compared_beside_those_that_it_does(tmp_path, capsys):
+    script = """
+import logging, os, subprocess, sys
+logging.basicConfig(format="%(levelname)s %(message)s", level="INFO")
+logging.info("loss: 0.5")
+for i in range(3): print(f"score: {i}", end="\\r", flush=True)
+print("score: 3", flush=True)
+os.write(1, b"auc: 0.7\\n")
+subprocess.run(["sh", "-c", "echo accuracy: 0.9$OMP_NUM_THREADS"])
+"""
+    report = attempt(tmp_path, capsys, script, "--cpus", "1,2")
+    assert evidence_of(report["verdicts"][2]) == [
+        "accuracy: 2 distinct in 4 runs (0.91 | 0.92)",
+        "loss @ train.py:4: the same in all 4 runs (0.5)",
+        "score @ train.py:6: the same in all 4 runs (3)",
+        "auc: the same in all 4 runs (0.7)",
+    ]
+
+
 EVERYTHING = """\
 import json, os, sys, warnings, numpy as np
 n = int(os.environ["OMP_NUM_THREADS"])
