@@ -85,7 +85,7 @@ def run(
     `may_fail`), takes too long or writes too much; an error that `on_line` raises ends the command and
     passes on."""
     adopt_orphans()
-    others = set(_descendants(os.getpid()))
+    others = set(descendants(os.getpid()))
     before = disk_use(folder)
 
     def written() -> int:
@@ -317,7 +317,7 @@ def end_descendants(others: set[int]) -> tuple[int, list[int]]:
     ended: set[int] = set()
     refused: set[int] = set()
     deadline = time.monotonic() + END_WITHIN_S
-    while left := {pid: state for pid, state in _descendants(os.getpid()).items() if pid not in others}:
+    while left := {pid: state for pid, state in descendants(os.getpid()).items() if pid not in others}:
         for pid, state in left.items():
             if state == "Z":  # it has ended, and its parent is this process or will be
                 with contextlib.suppress(ChildProcessError):
@@ -336,7 +336,7 @@ def end_descendants(others: set[int]) -> tuple[int, list[int]]:
     return len(ended - left.keys()), sorted(pid for pid, state in left.items() if state != "Z")
 
 
-def _descendants(root: int) -> dict[int, str]:
+def descendants(root: int) -> dict[int, str]:
     """The state (R, S, Z, ...) of every process below `root`."""
     children: dict[int, list[tuple[int, str]]] = {}
     for process in Path("/proc").glob("[0-9]*"):  # a pattern below it fails for one that ends meanwhile

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from guest.projects.command import adopt_orphans
+from guest.projects.command import adopt_orphans, descendants, end_descendants
 from guest.replay import program, recording, streams
 from guest.replay.library import LibraryUnavailableError
 from guest.replay.recording import Level, Recording
@@ -109,6 +109,7 @@ def _run(command: Sequence[str], folder: Path, added: Mapping[str, str]) -> Ende
     if found is None:
         raise UsageError(f"{command[0]}: no such program")
     adopt_orphans()
+    others = set(descendants(os.getpid()))
     try:
         process = subprocess.Popen([found, *command[1:]], env=os.environ | added)
     except OSError as error:
@@ -120,10 +121,10 @@ def _run(command: Sequence[str], folder: Path, added: Mapping[str, str]) -> Ende
                 break
             except subprocess.TimeoutExpired:
                 if program.in_trouble(folder):
-                    status = _end(process)
+                    status = _end(process, others)
                     break
     except BaseException:
-        _end(process)
+        _end(process, others)
         raise
     _wait_for_helpers()
     if not program.kept(folder):
@@ -146,16 +147,17 @@ def _wait_for_helpers() -> None:
             time.sleep(0.02)
 
 
-def _end(process: subprocess.Popen[bytes]) -> int:
-    try:
-        return process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        process.terminate()
-    try:
-        return process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()
+def _end(process: subprocess.Popen[bytes], others: set[int]) -> int:
+    """Ends the program, and what it started: all below this process but `others`."""
+    for end in (process.terminate, process.kill):
+        try:
+            process.wait(STOP_S)
+            break
+        except subprocess.TimeoutExpired:
+            end()
+    status = process.wait()
+    end_descendants(others)
+    return status
 
 
 def remarks(ended: Ended, level: Level, why: str) -> list[str]:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import alive
+
 pytestmark = pytest.mark.needs("studies")
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
@@ -392,6 +394,29 @@ def test_a_recording_that_is_stopped_leaves_no_file(tmp_path):
         _, told = process.communicate(timeout=300)
     assert (process.returncode, told) == (130, "vbstudy: stopped\n")
     assert [file.name for file in tmp_path.iterdir()] == ["program.py"]
+
+
+def test_what_a_program_started_is_ended_with_it(tmp_path):
+    text = "import os, time\nos.urandom(4)\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n"
+    shell = ["sh", "-c", f"{sys.executable} {program(tmp_path, text)}; true"]
+    command = [sys.executable, "-m", "vbstudy", "record", "--output", str(tmp_path / "run.rec"), "--", *shell]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        started = int(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 130
+        assert not alive(started)
+
+
+def test_a_program_that_waits_for_a_process_that_was_ended_is_ended_with_its_shell(tmp_path):
+    text = (
+        "import os, subprocess, sys, time\nprint(os.getpid(), flush=True)\nsize = int(sys.argv[1])\n"
+        "if os.fork() == 0:\n    os.urandom(size)\n    os._exit(0)\ntime.sleep(100 * (size - 5))\n"
+    )
+    shell = f"{sys.executable} {program(tmp_path, text)} $SIZE; true"
+    recorded(tmp_path, "python", "sh", "-c", shell, SIZE="5")
+    done = replayed(tmp_path, "sh", "-c", shell, SIZE="7")
+    assert done.returncode == 5
+    assert not alive(int(done.stdout.split()[0]))
 
 
 def test_work_on_cuda_is_a_limit_with_a_note(tmp_path):
