@@ -19,9 +19,14 @@ Notice = dict[str, Any]
 
 
 def read(folder: Path) -> list[Notice]:
-    """All notices, process by process. A line that was being written when its process was killed is left
-    out."""
-    return [notice for path in sorted(folder.glob("*.jsonl")) for notice in _lines(path)]
+    """All notices, process by process in the order of their numbers. A line that was being written when its
+    process was killed is left out."""
+    return [notice for path in sorted(folder.glob("*.jsonl"), key=_number) for notice in _lines(path)]
+
+
+def _number(path: Path) -> tuple[int, str]:
+    """As text, 1003 would come before 998."""
+    return int(path.stem) if path.stem.isdecimal() else 0, path.stem
 
 
 def _lines(path: Path) -> Iterator[Notice]:

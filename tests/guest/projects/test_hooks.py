@@ -146,6 +146,12 @@ def test_a_hook_that_did_not_run_is_noted(tmp_path):
     ]
 
 
+def test_processes_are_in_the_order_of_their_numbers(tmp_path):
+    for number in (1003, 998, 20):
+        (tmp_path / f"{number}.jsonl").write_text(f'{{"kind": "start", "number": {number}}}\n')
+    assert [notice["number"] for notice in notices.read(tmp_path)] == [20, 998, 1003]
+
+
 def test_named_numbers_are_followed_through_print_logging_and_several_files(tmp_path):
     helper = "import logging\ndef show(x):\n    logging.getLogger('m').warning('val_loss=%.2f', x)\n"
     code = (
