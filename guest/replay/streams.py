@@ -29,6 +29,7 @@ KINDS = {
     "p": "python",
     "s": "seed",
 }
+MAIN = {"main", "py-main"}  # the program itself, in the library and in Python
 LETTERS = {name: letter for letter, name in KINDS.items()}
 
 
@@ -75,9 +76,10 @@ def _events(stream: str, data: bytes) -> list[tuple[Draw, int]]:
 
 
 def left_over(folder: Path) -> dict[str, list[Draw]]:
-    """After a replay: the draws of each stream that were not asked for, of processes that asked for any.
+    """After a replay: the draws of each stream that were not asked for, of the program itself and of
+    processes that asked for any.
     Helper programs that were not started this time are not counted: see `never_ran`."""
-    ran = _processes_that_ran(folder)
+    ran = _processes_that_ran(folder) | MAIN
     return {name: draws for name, draws in _unread(folder).items() if draws and name.partition(",")[0] in ran}
 
 

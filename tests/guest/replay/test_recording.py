@@ -111,6 +111,12 @@ def test_what_was_not_asked_for_is_left_over_unless_its_process_never_ran(tmp_pa
     assert streams.never_ran(tmp_path) == ["helper.1"]
 
 
+@pytest.mark.parametrize("process", ["main", "py-main"])
+def test_what_the_program_itself_did_not_ask_for_is_left_over_though_it_asked_for_nothing(tmp_path, process):
+    streams.prepare(tmp_path, [a_draw(stream=f"{process},main")])
+    assert streams.left_over(tmp_path) == {f"{process},main": [a_draw(stream=f"{process},main")]}
+
+
 def test_a_stream_cannot_lead_out_of_the_folder(tmp_path):
     with pytest.raises(RecordingError, match="cannot be replayed"):
         streams.prepare(tmp_path, [a_draw(stream="../../evil")])
