@@ -208,7 +208,10 @@ def _answer(report: Report) -> str:
     if not any(found):
         return "Nothing was seen that could be compared."
     name = report.factor if report.factor.isupper() or "_" in report.factor else f"The {report.factor}"
-    answer = f"{name} matters" if matters else f"{name} was not seen to matter"
+    output = [v.answer for v in report.verdicts if v.level == OUTPUT and v not in verdicts]
+    unseen = "changes the output, and was not seen to matter otherwise"
+    unseen = unseen if Answer.MATTERS in output else "was not seen to matter"
+    answer = f"{name} matters" if matters else f"{name} {unseen}"
     return f"{answer}: {'; '.join(filter(None, found))}."
 
 

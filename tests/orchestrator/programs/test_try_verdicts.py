@@ -250,6 +250,14 @@ def made(answers: dict[str, Answer], cure: Answer | None = None) -> Report:
             "The thread count matters: it changes the output.",
             "  vbstudy harden -- python train.py",
         ),
+        (
+            {"metric": Answer.SAME, "output": Answer.MATTERS},
+            (
+                "The thread count changes the output, and was not seen to matter otherwise: "
+                "the metrics are the same."
+            ),
+            "  4 threads: 1.0, 1.5",
+        ),
         ({"bitwise": Answer.ABSENT}, "Nothing was seen that could be compared.", "  4 threads: 1.0, 1.5"),
     ],
 )
