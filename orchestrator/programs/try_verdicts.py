@@ -21,8 +21,8 @@ LEVELS = (BITWISE, PREDICTIONS, METRIC)  # the output counts where there is noth
 NO_RESULT = re.compile(
     r"(?:(?<![a-z])|(?-i:(?<=[a-z])(?=[A-Z])))"  # words: neither `sentiment` nor `parsec`, but `fitTime`
     r"(?:(?:run|wall|date|up|real|cpu|step|epoch|train|fit)?time(?:s|r|rs|stamps?)?|took|secs?|seconds?|elapsed|"
-    r"eta|durations?|speed(?:up)?|throughput|per_second|ms|date|pid|memory|[nm]?threads?|[nm]?cpus?|[nm]?cores?|"
-    r"[nm]?workers?|(?:multi)?process(?:es|ing|ors?)?|port|gib?|mib?|usage|wall|clock|fps|[kmgtp]?flops)(?![a-z])|"
+    r"eta|durations?|speed(?:up)?|throughput|per_second|ms(?=$|/|[ _]per)|date|pid|memory|[nm]?threads?|"
+    r"[nm]?cpus?|[nm]?cores?|[nm]?workers?|(?:multi)?process(?:es|ing|ors?)?|port|gib?|mib?|usage|wall|clock|fps|[kmgtp]?flops)(?![a-z])|"
     r"/s\b|(?:^|[._ -])(?:id|uu?id|session)$|(?:^|[. ])(epoch|step|iter|iteration|batch|seed|line)$",
     re.IGNORECASE,
 )

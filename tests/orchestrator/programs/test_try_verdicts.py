@@ -53,7 +53,7 @@ def test_a_score_is_a_metric():
 @pytest.mark.parametrize(
     "name",
     ["speed mae", "sentiment accuracy", "processed/metrics.csv: loss", "time_series.json: mae", "estimated",
-     "memory/run.csv: tokens", "time_rmse"],
+     "memory/run.csv: tokens", "time_rmse", "MS-SSIM"],
 )  # fmt: skip
 def test_a_result_is_compared_whatever_its_file_or_the_rest_of_its_name_is_called(name):
     assert decide(trials(metrics=[(name, "1122")]))[2].answer is Answer.MATTERS
@@ -62,7 +62,7 @@ def test_a_result_is_compared_whatever_its_file_or_the_rest_of_its_name_is_calle
 @pytest.mark.parametrize(
     "name",
     ["score_time", "fitTime", "eval_runtime", "train_samples_per_second", "tokens/s", "num_workers",
-     "_timestamp", "timing.json: wall_clock", "step time"],
+     "_timestamp", "timing.json: wall_clock", "step time", "step_ms", "ms per step", "ms/step"],
 )  # fmt: skip
 def test_times_and_counts_of_the_machine_are_known_by_their_words(name):
     assert decide(trials(metrics=[(name, "1234")]))[2].answer is Answer.ABSENT
