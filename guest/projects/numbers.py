@@ -63,9 +63,9 @@ class Patterns:
 
 
 def number(text: object, name: str, where: str) -> float:
-    """A number as printed: `0.93`, `1e-3`, `nan`, `93.1 %` (the sign is dropped, the value kept)."""
+    """A number as printed: `0.93`, `1e-3`, `nan`, `1,334.5`, `93.1 %` (the sign is dropped)."""
     try:
-        return float(str(text).strip().removesuffix("%").strip())
+        return float(str(text).strip().replace(",", "").removesuffix("%").strip())
     except ValueError:
         raise MetricError(f"metric {name}: {text!r} is not a number, in {where}") from None
 

@@ -14,14 +14,17 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)"
+NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)"
 NAME = r"[A-Za-z][A-Za-z0-9_@/.-]*(?: [A-Za-z][A-Za-z0-9_@/.-]*){0,2}"
 UNIT = r"(?:[mu]?s|secs?|seconds?|mins?|minutes?|hours?|it/s|[kMG]i?B)"  # of what is no result
-# What follows a name: its number, and neither a unit nor more of a word, a date or a path.
+# What follows a name: its number, and neither a unit nor more of a word, a date or a path. Of
+# `accuracy: 90/100` the first number counts; `epoch 3/10` is no result.
 VALUE = (
-    rf"""["']?\s*(?:[:=]+|\bis\b|\s)\s*["'(\[]?(?P<value>{NUMBER})(?:\s?%)?(?![\w.:/]|-\w|\s*/|\s?{UNIT}\b)"""
+    rf"""["']?\s*(?:[:=]+|(?:\bis\b|\s)(?!\s*{NUMBER}\s*/))\s*(?:["'(\[]|(?:np\.)?(?:float\d*|tensor)\()?"""
+    rf"""(?P<value>{NUMBER})(?:\s?%|/\d+)?(?![\w:/]|\.[\w.]|-\w|\s*/|\s?{UNIT}\b)"""
 )
 PAIR = re.compile(rf"""(?<![\w.])["']?(?P<name>{NAME}){VALUE}""", re.IGNORECASE)
+LISTED = re.compile(rf"[,\s]+({NUMBER})(?=[,\s\])])", re.IGNORECASE)  # the next number of a list
 MAX_PAIRS = 100_000  # of a process: of a program that prints forever the first, and the last of each name
 MAX_LINE = 4000
 STORED = (
@@ -42,8 +45,16 @@ _here = threading.local()
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
-    """(name, number) as people print them: `loss: 0.5`, `acc=93.1%`, `{'f1': 0.7}`, `accuracy 0.9`."""
-    return [(match["name"].strip().lower(), match["value"]) for match in PAIR.finditer(text[:MAX_LINE])]
+    """(name, number) as people print them: `loss: 0.5`, `acc=93.1%`, `{'f1': 0.7}`, `accuracy 0.9`; each
+    number of `scores: [0.9, 0.8]`."""
+    text, found = text[:MAX_LINE], []
+    for match in PAIR.finditer(text):
+        name, end = match["name"].strip().lower(), match.end()
+        found.append((name, match["value"]))
+        while text[match.start("value") - 1] == "[" and (more := LISTED.match(text, end)):
+            found.append((name, more[1]))
+            end = more.end()
+    return found
 
 
 def last_state(line: str) -> str:

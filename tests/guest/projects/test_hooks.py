@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from guest.projects import notices, prepare
+from guest.projects.hooks.vbstudy_watch import pairs
 from guest.records.run import ThreadSpec
 
 
@@ -189,6 +190,23 @@ def test_of_a_progress_bar_the_last_state_counts(tmp_path):
     _, noticed = run(tmp_path, code, watch=True)
     told = [pair for n in noticed if n["kind"] == "numbers" for pair in n["pairs"]]
     assert told == [["loss", "0.25"], ["val_loss", "0.5"]]
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("Test accuracy is 0.910.", ["0.910"]),
+        ("version: 1.2.3", []),
+        ("{'mse': np.float64(0.91)}", ["0.91"]),
+        ("Accuracy: 9920/10000", ["9920"]),
+        ("epoch 3/10", []),
+        ("MSE: 1,334.50", ["1,334.50"]),
+        ("cv scores: [0.91, 0.93 0.95]", ["0.91", "0.93", "0.95"]),
+        ("loss: 0.5, 0.6 of all", ["0.5"]),
+    ],
+)
+def test_numbers_are_read_as_people_print_them(line, values):
+    assert [value for _, value in pairs(line)] == values
 
 
 def test_numbers_of_lines_that_are_written_together_or_have_no_end_are_followed(tmp_path):
