@@ -16,6 +16,7 @@ from guest.records import bounded
 from guest.records.run import MetricSource, history_columns
 
 REPORTED = "metrics.jsonl"  # what vbstudy.report writes
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?")  # 0,93 is a mistake, not 93
 Row = dict[str, Any]
 
 
@@ -64,8 +65,9 @@ class Patterns:
 
 def number(text: object, name: str, where: str) -> float:
     """A number as printed: `0.93`, `1e-3`, `nan`, `1,334.5`, `93.1 %` (the sign is dropped)."""
+    plain = str(text).strip().removesuffix("%").strip()
     try:
-        return float(str(text).strip().replace(",", "").removesuffix("%").strip())
+        return float(plain.replace(",", "") if THOUSANDS.fullmatch(plain) else plain)
     except ValueError:
         raise MetricError(f"metric {name}: {text!r} is not a number, in {where}") from None
 

@@ -77,6 +77,7 @@ def test_json_lines_and_csv_columns_are_read(tmp_path):
         ("a.json", "{", "k", "a.json: Expecting"),
         ("a.json", '{"a": {"z": 1}}', "a.b", "has no key 'a.b'; a has z"),
         ("a.json", '{"a": "high"}', "a", "'high' is not a number"),
+        ("a.json", '{"a": "0,93"}', "a", "'0,93' is not a number"),
         ("a.csv", "x,y\n1,2\n", "z", "has no column 'z'; there are x, y"),
         ("a.csv", "x,y\n", "x", "column 'x' is empty"),
         ("a.jsonl", '{"x": 1}\n', "z", "none of its 1 lines has the key 'z'"),
