@@ -105,9 +105,10 @@ def times(study: StudyData) -> Table:
         "geometric means, on logarithms with Student's interval over the ratios within blocks, or with "
         f"Welch's where blocks are not recorded. Verdicts are by these t tests, p < {ALPHA} after Holm's "
         "correction over all tests of the table: each thread count with the smallest and with the fastest, "
-        "and with determinism and without. Intervals are not corrected. The lead of the fastest is decided "
-        "when it beats every other one. Oversubscribed conditions had fewer cores than threads; a load by "
-        f"others from {CONTENDED_ABOVE} cores makes them contended; emulated CPUs have times of their own. "
+        "and with determinism and without. Intervals are not corrected. The fastest has the largest "
+        "speed-up; its lead is decided when it beats every other one. Oversubscribed conditions had fewer "
+        f"cores than threads; a load by others from {CONTENDED_ABOVE} cores makes them contended; emulated "
+        "CPUs have times of their own. "
         "All are shown, and excluded from comparisons, as are the thread counts of a variant that differ in "
         "more than threads.",
     )
@@ -125,7 +126,7 @@ def _rows(
     own = [here for threads, here in sets.items() if not reasons[threads]]
     tests = tests if own else {}  # where nothing is comparable, nothing is tested
     first = next(iter(sets.values()))
-    best = min(own, key=lambda here: float(here.wall_s.mean()), default=None)
+    best = max(own, key=lambda here: _speed(ratio(first, here).estimate.value), default=None)
     plain = by_threads(study.runs_of(workload, variant=DETERMINISTIC.get(variant, "")))
     for threads, here in sets.items():
         mean, train = (
@@ -174,10 +175,15 @@ def _compared(
     return row | {f"{name}_blocks": found.blocks}
 
 
+def _speed(speed_up: float | None) -> float:
+    """By which the fastest is chosen: what is tested, not the mean, that one slow run moves."""
+    return 0.0 if speed_up is None or pd.isna(speed_up) else speed_up
+
+
 def leads(rows: Sequence[dict[Any, Any]]) -> list[dict[str, Any]]:
-    """Of the rows of the table, for each workload and variant: the fastest thread count by its mean, among
-    the `eligible`, whose times are comparable (None below two), with its mean and n, and whether its lead is
-    decided (None: not tested); `left_out` names the others."""
+    """Of the rows of the table, for each workload and variant: the fastest thread count by its speed-up,
+    among the `eligible`, whose times are comparable (None below two), with its mean and n, and whether its
+    lead is decided (None: not tested); `left_out` names the others."""
     found = []
     for (workload, variant), group in groupby(rows, key=lambda row: (row["workload"], row["variant"])):
         mine = list(group)
@@ -195,9 +201,9 @@ def leads(rows: Sequence[dict[Any, Any]]) -> list[dict[str, Any]]:
             reason = "one thread count only" if len(mine) == 1 else f"{only} comparable times"
             found.append(lead | {"lead": f"inconclusive: {reason}"})
             continue
-        best = min(own, key=lambda row: float(row["wall_s"]))
-        p = [row["behind_p_holm"] for row in own if row is not best]
-        decided = None if any(pd.isna(q) for q in p) else all(q < ALPHA for q in p)
+        best = max(own, key=lambda row: _speed(row["speed_up"]))
+        p = [(row["behind_p_holm"], row["behind"]) for row in own if row is not best]
+        decided = None if any(pd.isna(q) for q, _ in p) else all(q < ALPHA and by > 1 for q, by in p)
         text = "decided" if decided else "not decided"
         text = "inconclusive: too few runs, or times that do not vary" if decided is None else text
         lead |= {"fastest": best["threads"], "wall_s": best["wall_s"], "n": best["n"], "decided": decided}

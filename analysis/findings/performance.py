@@ -352,7 +352,7 @@ def _against_largest(row: dict[Any, Any]) -> Decision:
     *others, largest = eligible
     numbers = {"seconds": means, "p_holm": p, "n": row["counts"]}
     listed = ", ".join(f"{name}: {number(Kind.SECONDS, means[name])} s" for name in eligible)
-    text = f"fastest at {min(means, key=lambda name: means[name])} ({listed})"
+    text = f"fastest at {row['fastest']} ({listed})"
     if any(p[name] is None for name in others):
         few = min(row["counts"]) < 2
         lacking = (

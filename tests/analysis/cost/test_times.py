@@ -133,6 +133,34 @@ def test_a_set_whose_cores_others_kept_busy_is_excluded_from_comparisons(study):
     assert row.left_out == "4: contended"
 
 
+def test_one_slow_run_makes_no_other_thread_count_the_fastest(study):
+    seconds = {
+        1: [11 + 0.01 * (r % 3) for r in range(30)],
+        2: [8 + 0.02 * (r % 5) for r in range(29)] + [100],
+    }
+    loaded = fabricate(study, seconds)
+    frame = times(loaded).frame.set_index("threads")
+    assert frame.wall_s["1"] < frame.wall_s["2"], "by the mean"
+    assert list(frame.verdict) == ["", "faster; fastest, lead decided"]
+    row = lead_of(loaded)
+    assert (row.fastest, row.lead) == ("2", "decided")
+
+
+def test_a_lead_is_not_decided_by_a_test_that_favours_another(study):
+    """Blocks that one of two lacks count against the smallest, not between the two."""
+    for block, slow in enumerate((1.0, 1.0, 1.0, 1.1, 0.9, 1.05), 1):
+        study.run(1, block, wall_s=10.0 * slow, block=block)
+        study.run(2, block, wall_s=(5.0 if block < 4 else 1.0) * slow**2, block=block)
+        if block < 4:
+            study.run(4, block, wall_s=4.0 * (1 + 0.001 * block), block=block)
+    loaded = load_study(study.directory)
+    frame = times(loaded).frame.set_index("threads")
+    row = lead_of(loaded)
+    assert (row.fastest, row.decided) == ("2", False)
+    assert frame.behind["4"] < 1
+    assert frame.behind_p_holm["4"] < 0.05
+
+
 def test_efficiency_is_the_speed_up_for_each_further_thread(study):
     for cpus, seconds in {2: 12.0, 4: 8.0, 8: 8.0}.items():
         study.run(cpus, wall_s=seconds)
