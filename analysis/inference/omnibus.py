@@ -47,7 +47,7 @@ def set_tests(study: StudyData) -> Table:
         name="set_tests",
         title="All thread counts at once: location and dispersion",
         note="Kruskal-Wallis H tests whether the thread counts differ in location, Brown-Forsythe W "
-        "whether they differ in dispersion. Thread counts with several seeds in common are compared "
+        "whether they differ in dispersion. Thread counts that all have several seeds in common are compared "
         f"within these: Friedman's test in place of Kruskal and Wallis's. Alpha {ALPHA}, Holm's correction "
         "over each workload's tests of one kind. Sets below ten runs get p by permutation. n is that of "
         "each thread count.",
@@ -70,7 +70,8 @@ def _sets(
 
 def _tested(head: dict[str, str], sets: dict[str, np.ndarray], matched: pd.DataFrame) -> dict[str, Any]:
     values = list(sets.values())
-    h = kruskal_wallis(values) if len(matched) < 2 else friedman(matched.to_numpy())
+    within = len(matched) > 1 and len(matched.columns) == len(sets)
+    h = friedman(matched.to_numpy()) if within else kruskal_wallis(values)
     w = brown_forsythe(values)
     return {
         **head,

@@ -61,3 +61,14 @@ def test_shared_seeds_are_compared_within_seeds(study):
     assert row.h == pytest.approx(16)  # every seed has the same order: n (k - 1)
     assert row.h_method.endswith("permutations within seeds")
     assert row.h_result == "differ"
+
+
+def test_a_thread_count_with_other_seeds_is_compared_too(study):
+    for cpus, first, level in ((1, 1, 0.7), (2, 1, 0.7), (4, 11, 0.5)):
+        for seed in range(first, first + 5):
+            values = {"accuracies": (level + 0.001 * (seed * cpus % 7),), "losses": (1.0,)}
+            study.run(cpus, 1 + seed - first, seed=seed, weights=f"{cpus} {seed}", **values)
+    row = last(set_tests(load_study(study.directory))).iloc[0]
+    assert (row.threads, row.n) == (["1", "2", "4"], [5, 5, 5])
+    assert row.h_method == "9999 permutations"
+    assert row.h_result == "differ"
