@@ -15,6 +15,7 @@ from analysis.stats.statistics import Comparison, cliffs_delta, finite, is_const
 ENUMERATED = 20_000  # arrangements up to which all are looked at: eight runs a set
 DRAWN = 9_999  # arrangements drawn above it
 PERMUTED = 100  # runs of both sets together, above which the t approximation is as good
+FEW = 10  # runs of the smaller set, below which it is not
 SEED = 1
 SAME = 1e-9  # statistics that rounding alone tells apart
 
@@ -43,12 +44,12 @@ def brunner_munzel(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndar
     if abs(delta) == 1:  # the two extreme arrangements, or one where ties leave but one
         p = smallest_p(n, m)
         return found(p, p, "exact permutation")
-    if n + m > PERMUTED:
+    if _many(n, m):
         p = float(stats.brunnermunzel(x, y).pvalue)
         return found(p, smallest_p(n, m) if apart else 0.0, "t approximation")
-    ranks = stats.rankdata(pooled)
-    null = _null(n, m, tuple(np.sort(ranks)))
-    mine = abs(_statistics(ranks, (np.arange(n + m) < n)[None, :])[0])
+    ranks = np.sort(stats.rankdata(pooled))
+    null = _null(n, m, tuple(ranks))
+    mine = abs(_statistics(ranks, (np.argsort(pooled) < n)[None, :])[0])
     exact = math.comb(n + m, n) <= ENUMERATED
     p = _share(null, mine, exact)
     least_p = smallest_p(n, m) if apart else _share(null, float(null[-1]), exact)
@@ -58,7 +59,7 @@ def brunner_munzel(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndar
 def critical_value(n: int, m: int, level: float) -> float:
     """The smallest |statistic| whose p is at most `level`, without ties; infinite where only complete
     separation reaches it."""
-    if n + m > PERMUTED:
+    if _many(n, m):
         return float(stats.t.isf(level / 2, n + m - 2))
     null = _null(n, m, tuple(np.arange(1.0, n + m + 1)))
     exact = math.comb(n + m, n) <= ENUMERATED
@@ -79,6 +80,10 @@ def statistics_of(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     n, m = a.shape[1], b.shape[1]
     above = b[:, None, :] < a[:, :, None]
     return _studentised(above.mean(axis=2), 1 - above.mean(axis=1), np.full(len(a), n), np.full(len(a), m))
+
+
+def _many(n: int, m: int) -> bool:
+    return n + m > PERMUTED and min(n, m) >= FEW
 
 
 @lru_cache(maxsize=64)
@@ -102,11 +107,12 @@ def _arrangements(n: int, m: int) -> np.ndarray:
 
 
 def _statistics(ranks: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """(A,) the statistic of each arrangement (A, N) of the pooled values."""
-    below = (ranks[None, :] < ranks[:, None]) + 0.5 * (ranks[None, :] == ranks[:, None])
-    mine = first.astype(float)
-    n, m = mine.sum(axis=1), (1 - mine).sum(axis=1)
-    placed = np.where(first, (1 - mine) @ below.T / m[:, None], mine @ below.T / n[:, None])
+    """(A,) the statistic of each arrangement (A, N) of the pooled values, by their sorted `ranks`."""
+    start, end = (np.searchsorted(ranks, ranks, side) for side in ("left", "right"))
+    count = np.pad(first.cumsum(axis=1), ((0, 0), (1, 0)))  # of the first set, among the lowest 0, 1, ...
+    below = (count[:, start] + count[:, end]) / 2  # ties count half
+    n, m = count[:, -1], len(ranks) - count[:, -1]
+    placed = np.where(first, ((start + end) / 2 - below) / m[:, None], below / n[:, None])
     x = placed[first].reshape(len(first), -1)
     y = placed[~first].reshape(len(first), -1)
     return _studentised(x, y, n, m)

@@ -29,6 +29,20 @@ def test_large_sets_get_scipys_t_approximation():
     assert found.method == "t approximation"
 
 
+def test_a_small_set_beside_a_large_one_is_called_unlike_as_rarely_as_the_level_says():
+    values = np.random.default_rng(6).normal(size=(150, 101))
+    assert np.mean([brunner_munzel(each[:2], each[2:]).p < 0.05 for each in values]) < 0.08
+    assert np.mean(stats.brunnermunzel(values[:, :2], values[:, 2:], axis=1).pvalue < 0.05) > 0.1, "by t"
+
+
+@pytest.mark.parametrize(
+    ("n", "method"), [(2, "exact permutation"), (9, "9999 permutations"), (10, "t approximation")]
+)
+def test_the_t_approximation_is_for_sets_that_are_both_large(n, method):
+    a, b = RNG.normal(size=n), RNG.normal(size=101 - n)
+    assert brunner_munzel(a, b).method == brunner_munzel(b, a).method == method
+
+
 def test_complete_separation_has_two_of_all_arrangements():
     found = brunner_munzel([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
     assert found.p == found.smallest_p == pytest.approx(2 / 20)
