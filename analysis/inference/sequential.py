@@ -8,7 +8,8 @@ or Lan and DeMets (1983).
 
     intervals   at each one with confidence 1 - alpha/K: all K cover together with 1 - alpha, and so
                 does the one at which the sweep stopped
-    tests       a pair's p value is K times the smallest of its p values so far, which is valid
+    tests       as the analysis compares the two (`contrasts`): equal seeds in pairs, else as two
+                sets. A pair's p value is K times the smallest of its p values so far, which is valid
                 under its hypothesis wherever one stops. Holm corrects these over the family
                 (workload, variant and view, all metrics), again at every one; both can only fall, so
                 that what was decided stays decided
@@ -21,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import combinations
@@ -30,14 +31,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from analysis.inference.contrasts import Contrast
 from analysis.load.design import MARGIN
 from analysis.load.predictions import read_predictions
 from analysis.load.study import NothingToAnalyse, StudyData, View, load_study
 from analysis.results.model import ALPHA
 from analysis.stats import statistics
-from analysis.stats.effects import tost
 from analysis.stats.observations import mark_failures, succeeded
-from analysis.stats.ranks import brunner_munzel
 
 LOOKS = 5
 SD_FIRST = 20  # runs
@@ -103,7 +103,7 @@ def schedule(first: int, most: int) -> tuple[int, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """One condition in one family. `values` are a metric's, by repetition (from 1); `weights` tell which
-    runs are copies of each other."""
+    runs are copies of each other, `fixed` whether seeds were set."""
 
     set_id: str
     family: tuple[str, ...]  # workload, variant, view
@@ -111,20 +111,43 @@ class Sample:
     values: Mapping[int, float]
     weights: Mapping[int, str] = field(default_factory=dict)
     seeds: Mapping[int, str] = field(default_factory=dict)  # runs with equal ones drew the same numbers
+    fixed: bool = True
 
     def first(self, n: int) -> np.ndarray:
         """The finite values of the first n repetitions, of copies the first; a run or a training that failed
         is missing."""
         first: dict[str, float] = {}
+        for _, model, value in self._finite(n):
+            first.setdefault(model, value)
+        return np.array(list(first.values()))
+
+    def by_seed(self, n: int) -> dict[str, float]:
+        """What each seed gave in the first n repetitions, in the mean: see `values_by_seed`."""
+        cells: dict[str, dict[str, float]] = {}
+        for seed, model, value in self._finite(n):
+            cells.setdefault(seed, {}).setdefault(model, value)
+        return {seed: float(np.mean(list(cell.values()))) for seed, cell in cells.items()}
+
+    def _finite(self, n: int) -> Iterator[tuple[str, str, float]]:
+        """Seed, model and value of each run, in order."""
         for r in sorted(self.values):
             if r <= n and math.isfinite(self.values[r]):
-                first.setdefault(self.weights.get(r, f"repetition {r}"), self.values[r])
-        return np.array(list(first.values()))
+                yield self.seeds.get(r, ""), self.weights.get(r, f"repetition {r}"), self.values[r]
+
+    def against(self, other: Sample, n: int) -> Contrast:
+        """The first n repetitions of both as they are compared: see `contrasts`."""
+        x, y = self.by_seed(n), other.by_seed(n)
+        shared = [seed for seed in x if seed in y]
+        matched = len(shared) > 1
+        pair = [np.array([each[seed] for seed in shared]) for each in (x, y)]
+        first, second = pair if matched else (self.first(n), other.first(n))
+        return Contrast(a=self.set_id, b=other.set_id, x=first, y=second, n_a=n, n_b=n, matched=matched)
 
     def copies(self, n: int) -> bool:
         """Whether more repetitions would add nothing: the first n have begun to repeat seeds, and the runs
         of each seed are one model."""
-        kept = [(self.seeds.get(r, ""), sha256) for r, sha256 in self.weights.items() if r <= n]
+        seeds = self.seeds if self.fixed else {}
+        kept = [(seeds.get(r, ""), sha256) for r, sha256 in self.weights.items() if r <= n]
         return len(kept) > len({seed for seed, _ in kept}) == len(set(kept))
 
     def one_model(self, n: int) -> bool:
@@ -230,8 +253,8 @@ def _tests(
         copies = a.copies(n) and b.copies(n)
         before = p_values.setdefault(key, (1.0, 1.0))  # copies are not tested, but count in the family
         if not copies:
-            x, y = a.first(n), b.first(n)
-            now = (brunner_munzel(x, y).p, tost(x, y, rule.limit).p)
+            both = a.against(b, n)
+            now = (both.test().p, both.same(rule.limit).p)
             joined = [old if p is None else min(old, looks * p) for p, old in zip(now, before, strict=True)]
             p_values[key] = (joined[0], joined[1])
         answers[key] = Answer(
@@ -276,7 +299,8 @@ def samples_of(study: StudyData, views: Sequence[View], set_ids: frozenset[str])
                 for repetition, sha256 in zip(runs.repetition, runs[view.sha256("weights")], strict=True)
                 if isinstance(sha256, str)  # a project may not have written them
             },
-            seeds=dict(zip(runs.repetition, runs.seeds_used, strict=True)) if runs.seeds_fixed.all() else {},
+            seeds=dict(zip(runs.repetition, runs.seeds_used, strict=True)),
+            fixed=bool(runs.seeds_fixed.all()),
         )
         for workload, variant, experiment in study.experiments()
         for view in views

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from analysis.inference.contrasts import contrasts
 from analysis.inference.sequential import (
     Rule,
     RuleError,
@@ -23,6 +25,7 @@ from analysis.inference.sequential import (
 )
 from analysis.load.study import View, load_study
 from analysis.stats import statistics
+from analysis.stats.paired import sign_flips
 from analysis.stats.ranks import brunner_munzel
 
 FAMILY = ("net", "default", "last")
@@ -188,6 +191,35 @@ def test_p_values_are_spent_over_the_looks_and_corrected_by_holm():
     pairs = [(a, b), (a, c), (b, c)]
     spent = [min(1.0, *(3 * brunner_munzel(x.first(n), y.first(n)).p for n in (10, 20))) for x, y in pairs]
     assert [answer.value for answer in decision.answers] == pytest.approx(statistics.holm(spent))
+
+
+def test_equal_seeds_are_compared_in_pairs():
+    """What seeds differ by hides the difference of two sets, not that within the seeds."""
+    base, noise = 0.8 + 0.02 * normal(1), 0.0003 * normal(2)
+    seeds = {r: f"seed {r}" for r in range(1, 31)}
+    made = (sample("a", base), sample("b", base + 0.003 + noise))
+    a, b = (dataclasses.replace(each, seeds=seeds) for each in made)
+    rule = parse("decided(tests)")
+    (answer,) = decide(rule, (10, 15, 20, 25, 30), 1, [a, b]).answers
+    assert answer.how == "differ"
+    assert answer.value == pytest.approx(5 * sign_flips(a.first(10) - b.first(10)).p)
+    other = dataclasses.replace(b, seeds={r: f"other {r}" for r in seeds})
+    assert decide(rule, (10, 15, 20, 25, 30), 5, [a, other]).answers[0].how == "not clear yet"
+
+
+def test_pairs_are_those_of_the_analysis(study):
+    """Copies count once, failures not at all, and what a seed gives more than once with its mean."""
+    for cpus in (1, 2):
+        for r in range(1, 10):
+            accuracy = math.nan if r == 7 else 0.5 + 0.01 * (cpus * r * r % 11)
+            model = f"{cpus} {5 if r == 6 else r}"
+            study.run(cpus, r, seed=(r + 1) // 2, weights=model, accuracies=(accuracy,), losses=(1.0,))
+    loaded = load_study(study.directory)
+    a, b = samples_of(loaded, (View.LAST,), frozenset(loaded.runs.set_id))
+    (expected,) = contrasts(loaded.runs, View.LAST, "accuracy")
+    found = a.against(b, 9)
+    assert found.matched
+    assert (found.x.tolist(), found.y.tolist()) == (expected.x.tolist(), expected.y.tolist())
 
 
 def test_what_was_decided_stays_decided():
