@@ -2,12 +2,12 @@
 
 For two sets of n runs each whose metric is about normal with one SD, compared two-sidedly in a family of
 `tests` that Holm corrects. Holm's first and hardest step is at ALPHA / tests, so that is the level planned
-with: the result is never too hopeful. Up to SIMULATED runs a set the power is that of DRAWN simulated pairs
-of sets, for the formulas know neither the discrete p of few runs nor Welch's degrees of freedom. Beyond,
-Welch's t test has the power of Student's, and Brunner and Munzel's, as Mann-Whitney's U, needs pi / 3 times
-its runs (Hodges and Lehmann, 1956: asymptotic relative efficiency 3 / pi). Of n pairs with the SD of their
-differences, Student's t has an exact formula, and sign flips its power from the n on at which any p is small
-enough (asymptotic relative efficiency 1)."""
+with: the result is never too hopeful. Up to SIMULATED runs a set, or pairs, the power is that of DRAWN
+simulated ones, for the formulas know neither the discrete p of few runs nor Welch's degrees of freedom.
+Beyond, Welch's t test has the power of Student's, and Brunner and Munzel's, as Mann-Whitney's U, needs pi / 3
+times its runs (Hodges and Lehmann, 1956: asymptotic relative efficiency 3 / pi). Of n pairs with the SD of
+their differences, Student's t has an exact formula, and sign flips beyond SIMULATED its power (asymptotic
+relative efficiency 1)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from scipy import stats
 from statsmodels.stats.power import TTestIndPower, TTestPower
 
 from analysis.results.model import ALPHA
+from analysis.stats import paired
 from analysis.stats.ranks import SAME, critical_value, statistics_of
 from analysis.stats.statistics import runs_needed, smallest_p
 
@@ -53,11 +54,11 @@ def power(n: int, effect: float, tests: int, test: Test = Test.RANKS) -> float:
     """The probability that n runs a set, or n pairs, show a difference of `effect` standard deviations."""
     if n < 2 or tests * _attainable(n, test) > ALPHA:
         return 0.0
+    if n <= SIMULATED and test is not Test.PAIRED_T:
+        return _simulated(n, effect, test, ALPHA / tests)
     if test in PAIRED:
         exact = float(TTestPower().power(effect, n, ALPHA / tests))
         return exact if 0 <= exact <= 1 else _by_normal(effect * math.sqrt(n), n - 1, ALPHA / tests)
-    if n <= SIMULATED:
-        return _simulated(n, effect, test, ALPHA / tests)
     size = n * RANK_EFFICIENCY if test is Test.RANKS else float(n)
     exact = float(TTestIndPower().power(effect, size, ALPHA / tests, ratio=1, alternative="two-sided"))
     # The library's series for the noncentral t fails far out: NaN, or a little below 0.
@@ -72,12 +73,31 @@ def _attainable(n: int, test: Test) -> float:
 
 
 def _simulated(n: int, effect: float, test: Test, level: float) -> float:
+    if test is Test.SIGN_FLIPS:
+        return float(np.mean(effect > _flips_reject_beyond(n, level)))
     a, b = _drawn(n)
     if test is Test.RANKS:
         found = np.abs(statistics_of(a + effect, b)) >= critical_value(n, n, level) - SAME
     else:
         found = stats.ttest_ind(a + effect, b, axis=1, equal_var=False).pvalue <= level
     return float(np.mean(found))
+
+
+@functools.lru_cache(maxsize=64)
+def _flips_reject_beyond(n: int, level: float) -> np.ndarray:
+    """(DRAWN,) the effect from which on sign flips of each simulated n pairs reach the level: fewer of the
+    assignments than it allows flip pairs whose mean is then 0 or less (Hartigan, 1969: typical values)."""
+    exact = n <= paired.ENUMERATED
+    allowed = math.floor(level / 2 * (2**n if exact else paired.DRAWN + 1) + SAME)  # the observed one is one
+    if allowed < 1:
+        return np.full(DRAWN, np.inf)
+    if exact:
+        flipped = np.arange(1, 2**n)[:, None] >> np.arange(n) & 1
+    else:
+        flipped = np.random.default_rng(SEED).integers(2, size=(paired.DRAWN, n))
+    shares = (-flipped / np.maximum(1, flipped.sum(axis=1, keepdims=True))).T.astype(np.float32)
+    parts = np.array_split(_drawn(n)[0].astype(np.float32), DRAWN // 50)  # for the memory
+    return np.concatenate([np.partition(part @ shares, -allowed, axis=1)[:, -allowed] for part in parts])
 
 
 @functools.lru_cache(maxsize=4)

@@ -176,6 +176,9 @@ def _detected(test: power.Test, tests: int) -> Trial:
         units = power.detectable(n, 1.0, tests, test)
         if units is None:
             return None
+        if test is power.Test.SIGN_FLIPS:
+            flipped = paired.sign_flips(source.draw(rng, (n,), units)).p
+            return flipped is not None and flipped <= 0.05 / tests
         a, b = source.sets(rng, n, 2, shift=units)
         found = brunner_munzel(a, b).p if test is power.Test.RANKS else statistics.welch(a, b)
         return found is not None and found <= 0.05 / tests
@@ -253,5 +256,8 @@ CASES = {
     ),
     "Welch, of three tests": Case(
         promise=Promise.FINDS, trial=_detected(power.Test.WELCH, 3), sources=("normal",)
+    ),
+    "sign flips of pairs, of three tests": Case(
+        promise=Promise.FINDS, trial=_detected(power.Test.SIGN_FLIPS, 3), sources=("normal",), cost=2
     ),
 }

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from analysis.stats.paired import sign_flips
 from analysis.stats.power import Test, detectable, power, runs_for
 from analysis.stats.ranks import brunner_munzel
 from analysis.stats.statistics import runs_needed, welch
@@ -66,3 +67,17 @@ def test_simulated_studies_have_the_estimated_power(n, test, tests):
     found = [one(x, y) for x, y in zip(a, b, strict=True)]
     p = np.array(found if test is Test.WELCH else [each.p for each in found])
     assert np.mean(p < 0.05 / tests) == pytest.approx(0.8, abs=0.05)
+
+
+@pytest.mark.parametrize(("n", "tests"), [(6, 1), (7, 3), (9, 3)])
+def test_simulated_pairs_have_the_estimated_power(n, tests):
+    difference = detectable(n, 1.0, tests, Test.SIGN_FLIPS)
+    pairs = np.random.default_rng(7).normal(difference, size=(400, n))
+    assert np.mean([sign_flips(each).p < 0.05 / tests for each in pairs]) == pytest.approx(0.8, abs=0.05)
+
+
+def test_many_pairs_show_by_sign_flips_what_they_show_by_students_t():
+    by_t, by_flips = (power(30, 0.53, 1, test) for test in (Test.PAIRED_T, Test.SIGN_FLIPS))
+    assert by_flips == pytest.approx(by_t, abs=0.03)
+    assert power(5, 1000.0, 1, Test.SIGN_FLIPS) == 0
+    assert power(6, 1000.0, 1, Test.SIGN_FLIPS) == 1

@@ -210,7 +210,7 @@ def test_seeds_on_all_thread_counts_are_planned_as_pairs():
     assert (family.n, family.matched, family.n_sd) == (10, True, 10)
     assert family.sd == pytest.approx(sd)
     expected = TTestPower().solve_power(nobs=10, alpha=0.05 / 3, power=0.8) * sd
-    assert family.detectable_u == pytest.approx(expected, rel=1e-4)
+    assert expected < family.detectable_u < 1.08 * expected, "sign flips of few pairs show less than t"
     assert family.detectable_welch == pytest.approx(expected, rel=1e-4)
     needed = math.ceil(TTestPower().solve_power(effect_size=0.01 / sd, alpha=0.05 / 3, power=0.8))
     assert (family.needed_u, family.needed_welch) == (7, needed), "six seeds have no p below 0.05 / 3"
