@@ -179,7 +179,8 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._to(op, phase, where, inputs, list(map(self._note, outputs)), lambda: typed_bits(outputs))
 
     def _note(self, tensor: Tensor) -> TensorNote:
-        return self._seen.of(tensor, self._names.get(tensor.data_ptr(), "") if tensor.numel() else "")
+        named = tensor.layout is torch.strided and tensor.numel()
+        return self._seen.of(tensor, self._names.get(tensor.data_ptr(), "") if named else "")
 
 
 class Notes:
