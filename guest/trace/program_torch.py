@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
 from collections.abc import Callable
@@ -10,9 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from guest.records.trace import TensorNote
-from guest.trace.torch_log import NOT_COMPARED, OperationLog, typed_bits
+from guest.trace.torch_log import OperationLog, readable, typed_bits
 from guest.trace.wire import Wire
 from vbstudy.exact import first_call
 
@@ -44,8 +46,11 @@ class ProgramLog(OperationLog):  # type: ignore[no-untyped-call]
             for path, each in module.named_modules():
                 self._modules.setdefault(each, ".".join(filter(None, (type(module).__name__, path))))
             for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-                if tensor.numel() and tensor.device.type == "cpu":
-                    self._names[tensor.data_ptr()] = name
+                if is_lazy(tensor):
+                    self._modules.pop(module, None)  # looked at again, once this has a shape
+                elif readable(tensor) and tensor.numel():
+                    with contextlib.suppress(RuntimeError):  # within transforms of torch.func
+                        self._names[tensor.data_ptr()] = name
         self._stack.append(self._modules.get(module, type(module).__name__))
 
     def leave(self, module: nn.Module, inputs: Any, output: Any) -> None:  # noqa: ARG002
@@ -86,8 +91,3 @@ class ProgramLog(OperationLog):  # type: ignore[no-untyped-call]
         if len(self._made_by) > NODES:
             for node in list(self._made_by)[: NODES // 2]:
                 del self._made_by[node]
-
-    def _note(self, tensor: Tensor) -> TensorNote:
-        if tensor.device.type != "cpu" or type(tensor) not in (Tensor, nn.Parameter):
-            return TensorNote(shape=tuple(tensor.shape), dtype=str(tensor.dtype), hash=NOT_COMPARED)
-        return super()._note(tensor)

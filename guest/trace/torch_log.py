@@ -179,7 +179,7 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._to(op, phase, where, inputs, list(map(self._note, outputs)), lambda: typed_bits(outputs))
 
     def _note(self, tensor: Tensor) -> TensorNote:
-        named = tensor.layout is torch.strided and tensor.numel()
+        named = readable(tensor) and tensor.numel()
         return self._seen.of(tensor, self._names.get(tensor.data_ptr(), "") if named else "")
 
 
@@ -194,8 +194,8 @@ class Notes:
         self._purge_at = 1 << 14  # storages
 
     def of(self, tensor: Tensor, name: str) -> TensorNote:
-        if tensor.layout is not torch.strided:
-            return _noted(tensor, NOT_COMPARED, name)
+        if not readable(tensor):
+            return _unread(tensor)
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address in self._ignored:
@@ -246,6 +246,25 @@ def _noted(tensor: Tensor, text: str, name: str) -> TensorNote:
     return TensorNote(
         shape=tuple(tensor.shape), dtype=_dtype(tensor.dtype), hash=text, name=name, layout=_layout(tensor)
     )
+
+
+def readable(tensor: Tensor) -> bool:
+    """Whether it is nothing but numbers in this machine's memory."""
+    return (
+        type(tensor) in (Tensor, nn.Parameter)
+        and tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+    )
+
+
+def _unread(tensor: Tensor) -> TensorNote:
+    """Lazy parameters have no shape yet, and others one with numbers that are not known."""
+    try:
+        shape = tuple(size for size in tensor.shape if isinstance(size, int))
+    except RuntimeError:
+        shape = ()
+    layout = "" if tensor.layout is torch.strided else str(tensor.layout).removeprefix("torch.")
+    return TensorNote(shape=shape, dtype=_dtype(tensor.dtype), hash=NOT_COMPARED, layout=layout)
 
 
 @functools.cache
@@ -306,8 +325,6 @@ def _note_of_numbers(numbers: list[Any]) -> TensorNote:
 
 
 def _layout(tensor: Tensor) -> str:
-    if tensor.layout is not torch.strided:
-        return str(tensor.layout).removeprefix("torch.")
     if tensor.is_contiguous():
         return ""
     for name in ("channels_last", "channels_last_3d"):
@@ -342,9 +359,5 @@ def _memory(tensor: Tensor) -> np.ndarray:
 
 
 def typed_bits(tensors: Iterable[Tensor]) -> list[tuple[str, np.ndarray]]:
-    """Types and bits of dense tensors on the CPU."""
-    return [
-        (_dtype(tensor.dtype), bits_of(tensor))
-        for tensor in tensors
-        if tensor.device.type == "cpu" and tensor.layout is torch.strided
-    ]
+    """Types and bits of those that can be read."""
+    return [(_dtype(tensor.dtype), bits_of(tensor)) for tensor in tensors if readable(tensor)]

@@ -5,6 +5,7 @@ import contextlib
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call, grad, vmap
 
 from guest.trace.program_torch import ProgramLog
 
@@ -60,9 +61,47 @@ def mkldnn_tensors():
     torch.ones(2, 8).to_mkldnn().relu().to_dense()
 
 
+def lazy_parameters():
+    model = nn.Sequential(nn.LazyLinear(3), nn.ReLU()).double()
+    model(torch.ones(2, 4, dtype=torch.float64)).sum().backward()
+
+
+def gradients_of_samples():
+    model = nn.Linear(4, 1)
+    parameters = {name: each.detach() for name, each in model.named_parameters()}
+
+    def loss(parameters, x):
+        return functional_call(model, parameters, (x[None],)).sum()
+
+    vmap(grad(loss), (None, 0))(parameters, torch.ones(3, 4))
+
+
+def exported_model():
+    batch = torch.export.Dim("batch")
+    torch.export.export(nn.Linear(4, 1), (torch.ones(2, 4),), dynamic_shapes=({0: batch},))
+
+
 @pytest.mark.filterwarnings("ignore")  # what PyTorch says of its own beta features
-@pytest.mark.parametrize("compute", [sparse_embedding, sparse_product, mkldnn_tensors])
+@pytest.mark.parametrize(
+    "compute",
+    [
+        sparse_embedding,
+        sparse_product,
+        mkldnn_tensors,
+        lazy_parameters,
+        gradients_of_samples,
+        exported_model,
+    ],
+)
 def test_a_program_with_any_kind_of_tensors_runs_as_it_would(compute):
     with program() as wire:
         compute()
     assert wire.operations
+
+
+def test_lazy_parameters_are_named_once_they_have_a_shape():
+    model = nn.Sequential(nn.LazyLinear(3), nn.ReLU())
+    with program() as wire:
+        for _ in range(2):
+            model(torch.ones(2, 4))
+    assert [note.name for note in wire.operations[-2][1]][:1] == ["0.bias"]
