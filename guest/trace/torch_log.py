@@ -254,11 +254,12 @@ def readable(tensor: Tensor) -> bool:
         type(tensor) in (Tensor, nn.Parameter)
         and tensor.device.type == "cpu"
         and tensor.layout is torch.strided
+        and not tensor.is_nested
     )
 
 
 def _unread(tensor: Tensor) -> TensorNote:
-    """Lazy parameters have no shape yet, and others one with numbers that are not known."""
+    """Nested tensors have no shape, lazy parameters none yet; some have sizes that are not known."""
     try:
         shape = tuple(size for size in tensor.shape if isinstance(size, int))
     except RuntimeError:

@@ -81,6 +81,19 @@ def exported_model():
     torch.export.export(nn.Linear(4, 1), (torch.ones(2, 4),), dynamic_shapes=({0: batch},))
 
 
+def padded_sequences():
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    padded = torch.tensor([[False, False, False], [False, False, True]])
+    with torch.no_grad():
+        nn.TransformerEncoder(layer, 1).eval()(torch.ones(2, 3, 16), src_key_padding_mask=padded)
+
+
+def jagged_sequences():
+    rows = [torch.ones(2, 3), torch.ones(4, 3)]
+    torch.nested.nested_tensor(rows, layout=torch.jagged).mul(2).values().sum()
+    torch.nested.nested_tensor(rows).mul_(2)
+
+
 @pytest.mark.filterwarnings("ignore")  # what PyTorch says of its own beta features
 @pytest.mark.parametrize(
     "compute",
@@ -91,6 +104,8 @@ def exported_model():
         lazy_parameters,
         gradients_of_samples,
         exported_model,
+        padded_sequences,
+        jagged_sequences,
     ],
 )
 def test_a_program_with_any_kind_of_tensors_runs_as_it_would(compute):
