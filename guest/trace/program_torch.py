@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import weakref
 from collections.abc import Callable
 from types import FrameType
@@ -12,36 +13,58 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from guest.records.trace import TensorNote
 from guest.trace.torch_log import OperationLog, readable, typed_bits
 from guest.trace.wire import Wire
 from vbstudy.exact import first_call
 
+UNSEEN_THREAD = (
+    "the program computes in another thread than the one that imported torch: operations and optimizer "
+    "steps of that thread were not traced"
+)
 NODES = 100_000  # of autograd, whose lines are remembered
 
 
-def start(wire: Wire, set_threads: Callable[[int], None]) -> None:
+def start(wire: Wire, set_threads: Callable[[int], None], write: Callable[..., None]) -> None:
     """Logs what this thread does from now on."""
     first_call.settle()  # it would differ from run to run
-    log = ProgramLog(wire, set_threads)
+    log = ProgramLog(wire, set_threads, lambda: write("untraced", what=UNSEEN_THREAD))
     log.hooks()
     log.__enter__()  # type: ignore[no-untyped-call]
 
 
 class ProgramLog(OperationLog):  # type: ignore[no-untyped-call]
-    """The log of a program whose models are not known before they compute."""
+    """The log of a program whose models are not known before they compute. Hooks are called in all threads,
+    and the operations of only one are seen; `unseen_thread` is called once where others compute."""
 
-    def __init__(self, wire: Wire, set_threads: Callable[[int], None]) -> None:
+    def __init__(
+        self, wire: Wire, set_threads: Callable[[int], None], unseen_thread: Callable[[], None]
+    ) -> None:
         super().__init__(nn.Module(), functools.partial(wire.operation, "torch"))
         self._wire = wire
         self._set_threads = set_threads
+        self._unseen_thread = unseen_thread
+        self._told = False
+        self._thread = threading.get_ident()
         self._hold = frozenset(wire.settings["hold"])
         self._modules: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
 
     # ---- where the program is ----------------------------------------------------------------
 
+    def _sees(self) -> bool:
+        """Whether this thread is seen: that of the start, and autograd's own, which have its modes."""
+        if threading.get_ident() == self._thread or self in _get_current_dispatch_mode_stack():
+            return True
+        if self._wire.on and not self._told:
+            self._told = True
+            self._unseen_thread()
+        return False
+
     def enter(self, module: nn.Module, inputs: Any) -> None:  # noqa: ARG002
+        if not self._sees():
+            return
         if module not in self._modules and not self._stack:
             for path, each in module.named_modules():
                 self._modules.setdefault(each, ".".join(filter(None, (type(module).__name__, path))))
@@ -54,13 +77,15 @@ class ProgramLog(OperationLog):  # type: ignore[no-untyped-call]
         self._stack.append(self._modules.get(module, type(module).__name__))
 
     def leave(self, module: nn.Module, inputs: Any, output: Any) -> None:  # noqa: ARG002
-        if self._stack:
+        if self._sees() and self._stack:
             self._stack.pop()
 
     def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
-        self._in_optimizer = True
+        self._in_optimizer = self._in_optimizer or self._sees()
 
     def optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+        if not self._sees():
+            return
         self._in_optimizer = False
         self._wire.step(lambda: typed_bits(p for group in optimizer.param_groups for p in group["params"]))
 

@@ -314,11 +314,13 @@ class Side:
             return True
 
     def check(self) -> None:
-        """Raises when the side ended otherwise than a program to trace does."""
-        if self.limit or not self._ended:
+        """Raises when the side ended otherwise than a program to trace does; notes what was not traced."""
+        if not self._ended:
             return
         assert self._process.stdout is not None  # noqa: S101
-        kind_, text = json.loads(self._process.stdout.read() or '["Lost", "was ended from outside"]')
+        kind_ = text = ""
+        if not self.limit:
+            kind_, text = json.loads(self._process.stdout.read() or '["Lost", "was ended from outside"]')
         command = shlex.join(self._runs.ask.argv)
         if kind_:
             why = text.replace(f"{self.out / prepare.WORK}/", "")

@@ -38,7 +38,7 @@ def _after_torch(torch):  # type: ignore[no-untyped-def]
     set_threads = torch.set_num_threads  # before calls of it are noticed as the program's own
     _set_up["torch"](torch)
     wrap(torch, "compile", lambda *_, **__: write("untraced", what=UNCOMPILED))
-    _log("torch", set_threads)  # type: ignore[no-untyped-call]
+    _log("torch", set_threads, write)  # type: ignore[no-untyped-call]
 
 
 def _after_tensorflow(tensorflow):  # type: ignore[no-untyped-def]

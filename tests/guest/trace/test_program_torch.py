@@ -1,6 +1,7 @@
 """What is seen of a user's program of PyTorch."""
 
 import contextlib
+import threading
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ class Wire:
         self.settings = {"hold": []}
         self.operations = []
         self.steps = 0
+        self.unseen_threads = 0
 
     def operation(self, framework, op, phase, where, inputs, outputs, arrays):
         arrays()
@@ -27,6 +29,9 @@ class Wire:
         weights()
         self.steps += 1
 
+    def unseen_thread(self):
+        self.unseen_threads += 1
+
     def line(self, frame, packages):
         return "", ""
 
@@ -35,7 +40,7 @@ class Wire:
 def program():
     """A user's program, within."""
     wire = Wire()
-    log = ProgramLog(wire, torch.set_num_threads)
+    log = ProgramLog(wire, torch.set_num_threads, wire.unseen_thread)
     hooks = log.hooks()
     try:
         with log:
@@ -120,3 +125,22 @@ def test_lazy_parameters_are_named_once_they_have_a_shape():
         for _ in range(2):
             model(torch.ones(2, 4))
     assert [note.name for note in wire.operations[-2][1]][:1] == ["0.bias"]
+
+
+def test_steps_of_another_thread_are_not_counted_but_told():
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def train():
+        for _ in range(3):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+
+    with program() as wire:
+        train()
+        assert (wire.steps, wire.unseen_threads) == (3, 0)
+        seen = len(wire.operations)
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+    assert (wire.steps, wire.unseen_threads, len(wire.operations)) == (3, 1, seen)

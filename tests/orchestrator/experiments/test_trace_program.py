@@ -61,6 +61,21 @@ def test_own_threads_and_compilation_are_told(traced, tmp_path):
     ]
 
 
+def test_training_in_another_thread_is_no_traced_step_and_told_at_the_limit_too(traced, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import threading, torch\nmodel = torch.nn.Linear(4, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters())\n"
+        "def step():\n    model(torch.ones(2, 4)).sum().backward()\n    optimizer.step()\n"
+        "thread = threading.Thread(target=step)\nthread.start()\nthread.join()\nstep()\n"
+    )
+    for options in (), ("--steps", "1"):
+        found = traced("train", *options, folder=tmp_path)
+        assert (found["outcome"], found["steps"]) == ("equal", 1)
+        assert [
+            note for note in found["notes"] if "in another thread than the one that imported torch" in note
+        ]
+
+
 @pytest.mark.needs("trainers")
 @pytest.mark.parametrize("name", DIFFERING)
 def test_the_traced_operation_on_one_thread_moves_the_difference_later(traced, name):
