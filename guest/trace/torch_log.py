@@ -34,16 +34,38 @@ AS_WRITTEN = True
 
 # What these give is memory that nothing has been written to yet.
 _UNWRITTEN = frozenset(
-    {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_"}
+    {
+        "empty",
+        "empty_like",
+        "empty_permuted",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+        "_empty_affine_quantized",
+        "_empty_per_channel_affine_quantized",
+    }
 )
+_ZEROED = 32 << 20  # bytes; memory of more comes from the kernel, as zeros
 # These overwrite the tensor they are called on: what was in it does not matter.
 _OVERWRITES = frozenset(
-    {"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_", "log_normal_"}
+    {
+        *("copy_", "fill_", "zero_", "_foreach_copy_"),
+        *(
+            "normal_",
+            "uniform_",
+            "bernoulli_",
+            "random_",
+            "exponential_",
+            "log_normal_",
+            "geometric_",
+            "cauchy_",
+        ),
+    }
 )
 # These change arguments that their schema calls constant: BatchNorm's running statistics.
 _CHANGES_SILENTLY = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4)}
 # Outputs with room that is never written: a library's notes to itself.
-_WORKSPACES = {"mkldnn_rnn_layer": (3,)}
+_WORKSPACES = {"mkldnn_rnn_layer": (3,), "_ctc_loss": (1,)}
 NOT_COMPARED = "not compared"  # in place of a hash
 _USUAL = frozenset({torch.float32, torch.float64, torch.int64})
 
@@ -149,7 +171,9 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         traits = _traits(func)
         name = traits.name
-        if name in _UNWRITTEN or traits.view:
+        if name in _UNWRITTEN and "out" not in kwargs:
+            return _zeroed(func(*args, **kwargs))
+        if name in _UNWRITTEN or name == "resize_" or traits.view:
             return func(*args, **kwargs)
         written = traits.written(args, kwargs)
         overwritten = written if name in _OVERWRITES else [v for k, v in kwargs.items() if k == "out"]
@@ -256,6 +280,13 @@ def readable(tensor: Tensor) -> bool:
         and tensor.layout is torch.strided
         and not tensor.is_nested
     )
+
+
+def _zeroed(new: Tensor) -> Tensor:
+    """What a program writes in parts is read as a whole here."""
+    if readable(new) and new.untyped_storage().nbytes() <= _ZEROED:
+        new.untyped_storage().fill_(0)  # type: ignore[attr-defined]
+    return new
 
 
 def _unread(tensor: Tensor) -> TensorNote:

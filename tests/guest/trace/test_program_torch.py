@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
+from torch.utils._python_dispatch import _disable_current_modes
 
 from guest.trace.program_torch import ProgramLog
 
@@ -144,3 +145,47 @@ def test_steps_of_another_thread_are_not_counted_but_told():
         thread.start()
         thread.join()
     assert (wire.steps, wire.unseen_threads, len(wire.operations)) == (3, 1, seen)
+
+
+def written_in_parts():
+    x = torch.arange(6.0)
+    out = torch.empty_like(x)
+    out[x > 2] = 1.0
+    out[x <= 2] = 2.0
+
+
+def unequal_lengths():
+    torch.manual_seed(1)
+    scores = torch.randn(50, 4, 20, requires_grad=True).log_softmax(2)
+    targets, lengths = torch.ones(4, 12, dtype=torch.int64), torch.tensor([50, 30, 40, 20])
+    nn.functional.ctc_loss(scores, targets, lengths, torch.tensor([12, 5, 8, 3])).backward()
+
+
+def quantized():
+    torch._empty_affine_quantized([1000], scale=1.0, zero_point=0, dtype=torch.qint8).dequantize()
+
+
+def overwritten():
+    torch.manual_seed(1)
+    torch.ones(0).resize_(1000).geometric_(0.5)
+    torch.ones(0).resize_(1000).cauchy_()
+    torch._foreach_copy_([torch.ones(0).resize_(1000)], [torch.ones(1000)])
+
+
+def rectified():
+    nn.functional.rrelu(torch.ones(1000, requires_grad=True), training=False)
+
+
+@pytest.mark.filterwarnings("ignore")  # that quantized tensors are deprecated
+@pytest.mark.parametrize("compute", [written_in_parts, unequal_lengths, quantized, overwritten, rectified])
+def test_what_was_in_memory_before_is_not_compared(compute):
+    logs = []
+    for before in (1.5, -7.25):
+        with program() as wire:
+            with _disable_current_modes():
+                for size in (6, 250, 1000, 4000, 20000, 100000):
+                    used = [torch.full((size,), before) for _ in range(8)]
+                    del used
+            compute()
+        logs.append([(op, *([n.hash for n in notes] for notes in both)) for op, *both in wire.operations])
+    assert logs[0] == logs[1]
