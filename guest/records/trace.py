@@ -14,6 +14,7 @@ TRACE_VERSION = 3
 OPERATIONS = "operations.jsonl"
 TENSORS = "tensors.safetensors"
 TRACE = "trace.json"
+NOT_COMPARED = "not compared"  # in place of a tensor's hash: whether two are equal is not known
 STATES = ("weights", "gradients", "optimizer", "loss")
 """What of a step is compared: fields of StepNote."""
 

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from guest.records.trace import Phase, TensorNote
+from guest.records.trace import NOT_COMPARED, Phase, TensorNote
 from guest.trace.hash import UNSIGNED, hash_bytes
 from guest.trace.log import Receiver, StepLog, Where
 from guest.trace.source import line_outside
@@ -66,7 +67,7 @@ _OVERWRITES = frozenset(
 _CHANGES_SILENTLY = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4)}
 # Outputs with room that is never written: a library's notes to itself.
 _WORKSPACES = {"mkldnn_rnn_layer": (3,), "_ctc_loss": (1,)}
-NOT_COMPARED = "not compared"  # in place of a hash
+WORKSPACE = "workspace"  # in place of a hash: made from what was compared
 _USUAL = frozenset({torch.float32, torch.float64, torch.int64})
 
 
@@ -223,7 +224,7 @@ class Notes:
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address in self._ignored:
-            return _noted(tensor, NOT_COMPARED, name)
+            return _noted(tensor, WORKSPACE, name)
         key = (address, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
         # Storages that are not resizable are numpy's as well, which writes to them without a new version.
         version = -1 if tensor.is_inference() or not storage.resizable() else tensor._version
@@ -274,8 +275,10 @@ def _noted(tensor: Tensor, text: str, name: str) -> TensorNote:
 
 def readable(tensor: Tensor) -> bool:
     """Whether it is nothing but numbers in this machine's memory."""
+    kind = type(tensor)
     return (
-        type(tensor) in (Tensor, nn.Parameter)
+        (kind in (Tensor, nn.Parameter) or kind.__torch_dispatch__ is Tensor.__torch_dispatch__)
+        and not is_lazy(tensor)
         and tensor.device.type == "cpu"
         and tensor.layout is torch.strided
         and not tensor.is_nested

@@ -285,8 +285,8 @@ def _program_summary(found: ProgramTrace, cpus: tuple[int, ...], vary: str, fold
     if origin is None:
         labels = (found.unrepeatable, found.unrepeatable) if found.unrepeatable else found.sides
         lines += [f"  {label}: {each}" for label, each in zip(labels, found.at, strict=True)]
+        lines += [f"note: {note}" for note in found.notes]
         if found.unrepeatable:
-            lines += [f"note: {note}" for note in found.notes]
             drawn = "random numbers" if found.seed is None else "seeds"
             lines += ["", f"next: both runs had the same {drawn}; what may not repeat"]
             lines.append(f"  vbstudy scan {shlex.quote(str(folder))}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.diagnosis.traces import apart
-from guest.records.trace import STATES, OpNote, Origin, Outcome, StepNote, TensorNote
+from guest.records.trace import NOT_COMPARED, STATES, OpNote, Origin, Outcome, StepNote, TensorNote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ def compare(a: Sequence[OpNote], b: Sequence[OpNote]) -> LogDifference:
         if kind(one) != kind(other):
             at = i
             break
-        if hashes(one.inputs) == hashes(other.inputs) and hashes(one.outputs) != hashes(other.outputs):
+        if equal_inputs(one, other) and hashes(one.outputs) != hashes(other.outputs):
             origins.append(i)
     else:
         if len(a) != len(b):
@@ -55,6 +55,12 @@ def kind(note: OpNote) -> tuple[object, ...]:
     """Notes of two processes stand for the same operation if their kinds are equal."""
     shapes = tuple((t.shape, t.dtype, t.layout) for t in (*note.inputs, *note.outputs))
     return note.op, note.phase, len(note.inputs), shapes
+
+
+def equal_inputs(one: OpNote, other: OpNote) -> bool:
+    """Whether they are known to be equal."""
+    inputs = hashes(one.inputs)
+    return inputs == hashes(other.inputs) and NOT_COMPARED not in inputs
 
 
 def hashes(tensors: Sequence[TensorNote]) -> list[str]:

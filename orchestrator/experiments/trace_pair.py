@@ -26,7 +26,7 @@ from guest.replay import program
 from guest.trace.wire import END, LIMIT, address
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import ProtocolError, UnmetError, UsageError
-from orchestrator.experiments.trace_compare import hashes, kind
+from orchestrator.experiments.trace_compare import equal_inputs, kind
 from orchestrator.files import remove_folder
 from orchestrator.programs import folders
 from orchestrator.programs.conditions import THREADS, Condition, Factor, given
@@ -191,7 +191,7 @@ class Pair:
                 x, y = _logged(one, index), _logged(other, index)
                 if kind(x.note) != kind(y.note):
                     outcome = Outcome.SEQUENCE
-                elif hashes(x.note.inputs) != hashes(y.note.inputs):
+                elif not equal_inputs(x.note, y.note):
                     outcome = Outcome.UNLOCATED
                 else:
                     outcome = Outcome.OPERATION

@@ -21,13 +21,18 @@ from analysis.diagnosis.traces import apart, floats
 from guest.probe import registry
 from guest.projects import randomness
 from guest.records.run import RECORDING, Framework
-from guest.records.trace import Growth, Origin, Outcome
+from guest.records.trace import NOT_COMPARED, Growth, Origin, Outcome
 from orchestrator.agent import archive
-from orchestrator.experiments.trace_compare import origin_of, shown
+from orchestrator.experiments.trace_compare import hashes, origin_of, shown
 from orchestrator.experiments.trace_pair import GROWTH_STEPS, Ask, Logged, Met, Pair, Runs
 from orchestrator.programs import folders
 from orchestrator.programs.conditions import Condition
 from orchestrator.text import Say
+
+UNKNOWN = (
+    "an input of this operation is not compared (sparse, nested, or of a class with a dispatch of its own): "
+    "whether the inputs differ is not known"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +126,12 @@ class _Tracer:
         growth: tuple[Growth, ...] = (),
     ) -> ProgramTrace:
         ask, equal = self.runs.ask, met.outcome is Outcome.EQUAL
+        if (
+            met.outcome is Outcome.UNLOCATED
+            and met.sides[0]
+            and NOT_COMPARED in hashes(met.sides[0].note.inputs)
+        ):
+            self.runs.notes.append(UNKNOWN)
         return ProgramTrace(
             command=ask.argv,
             framework=self.framework,

@@ -3,12 +3,14 @@
 import contextlib
 import threading
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.utils._python_dispatch import _disable_current_modes
 
+from guest.records.trace import NOT_COMPARED
 from guest.trace.program_torch import ProgramLog
 
 
@@ -189,3 +191,16 @@ def test_what_was_in_memory_before_is_not_compared(compute):
             compute()
         logs.append([(op, *([n.hash for n in notes] for notes in both)) for op, *both in wire.operations])
     assert logs[0] == logs[1]
+    assert NOT_COMPARED not in str(logs)  # or no later operation could be the origin
+
+
+def test_data_of_a_subclass_are_compared_as_any():
+    class Own(torch.Tensor):
+        pass
+
+    with program() as wire:
+        for value in (1.0, 2.0):
+            data = torch.from_numpy(np.full((2, 2), value, np.float32)).as_subclass(Own)
+            data @ torch.ones(2, 2)
+    one, other = (inputs[0].hash for op, inputs, _ in wire.operations if op.startswith("aten.mm"))
+    assert one != other

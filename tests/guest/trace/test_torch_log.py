@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from guest.records.trace import Outcome, Phase
-from guest.trace.torch_log import NOT_COMPARED, Notes, bits_of, watch_model
+from guest.records.trace import NOT_COMPARED, Outcome, Phase
+from guest.trace.torch_log import Notes, bits_of, watch_model
 from orchestrator.experiments.trace_compare import compare
 
 

@@ -5,7 +5,7 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.records.trace import OpNote, Outcome, Phase, StepNote, TensorNote
+from guest.records.trace import NOT_COMPARED, OpNote, Outcome, Phase, StepNote, TensorNote
 from orchestrator.experiments.trace import growth_steps
 from orchestrator.experiments.trace_compare import compare, first_difference
 
@@ -44,6 +44,11 @@ def test_equal_logs_locate_nothing():
 
 def test_unequal_inputs_alone_locate_nothing():
     assert compare([op(0, "x", "y")], [op(0, "X", "Y")]).outcome is Outcome.UNLOCATED
+
+
+def test_inputs_that_are_not_compared_are_not_taken_as_equal():
+    found = compare([op(0, [NOT_COMPARED], "y")], [op(0, [NOT_COMPARED], "Y")])
+    assert found.outcome is Outcome.UNLOCATED
 
 
 def test_other_operations_are_told_where_they_begin():
