@@ -21,6 +21,7 @@ from orchestrator.inventory import Guest, guest_for
 from orchestrator.providers import make
 from orchestrator.store.integrity import DamagedRunError, read_record
 from orchestrator.store.store import Store
+from orchestrator.study import snapshots
 from orchestrator.study.schema import Study
 from orchestrator.text import Say
 
@@ -67,7 +68,7 @@ def recompute(
     study: Study, store: Store, runs: Store, run_ids: Sequence[str], count: int, say: Say
 ) -> list[Recomputed]:
     """Does a sample of the runs of `runs` again, in the guests of `store`, under its lock. Raises UsageError
-    when none can be, GuestError when a guest does not start."""
+    when none can be, GuestError when a guest does not start, and as `check_programs`."""
     with store.lock("vbstudy verify --rerun"):
         guests = read_guests(study, store).by_name()
         records = sample(runs, run_ids, guests, count)
@@ -76,6 +77,7 @@ def recompute(
                 f"--rerun: no run of {runs.directory} belongs to a guest of {store.directory} "
                 f"({', '.join(guests)}); run `vbstudy provision` with its CPU counts"
             )
+        check_programs(study, store, runs, records)
         store.clear_incoming()
         provider = make(study, store)
         done = {}
@@ -87,6 +89,26 @@ def recompute(
                     say(f"{name}: again {number} of {len(mine)}, {run_id}")
                     done[run_id] = _again(store, runs, session, guests[name], record)
         return [done[record.spec.run_id] for record in records]
+
+
+def check_programs(study: Study, store: Store, runs: Store, records: Iterable[RunRecord]) -> None:
+    """Raises UsageError for a run of a user project other than the snapshot in `store`, which is what guests
+    run: code and commands from an archive are never run. Raises as `snapshots.read`."""
+    commands = {table.name: table.command for table in study.projects}
+    here = runs.directory == store.directory
+    for record in records:
+        name, made = record.spec.workload.name, record.spec.workload.project
+        if made is None:
+            continue
+        is_known = name in commands and (here or commands[name] == made.command)
+        kept = snapshots.read(store, name) if is_known else None
+        ran = record.result.project
+        if kept is None or (ran is not None and ran.tree_sha256 != kept.tree_sha256):
+            raise UsageError(
+                f"--rerun: {record.spec.run_id} is of another program than the workload {name!r} of "
+                f"{store.directory}; of an archive whose programs you trust: `vbstudy import` it, and "
+                "run `vbstudy verify --rerun` in its folder"
+            )
 
 
 def _again(store: Store, runs: Store, session: Session, guest: Guest, record: RunRecord) -> Recomputed:

@@ -7,10 +7,12 @@ import shutil
 import pytest
 
 from guest.records.codec import seal
-from guest.records.run import RECORD, Seeds, Variant, decode_record
+from guest.records.run import RECORD, ProjectResult, Seeds, Variant, decode_record
 from orchestrator.cli import main as cli
-from orchestrator.experiments.rerun import difference, repeatable, sample
+from orchestrator.errors import UsageError
+from orchestrator.experiments.rerun import check_programs, difference, repeatable, sample
 from orchestrator.store.store import Store
+from orchestrator.study import plan, schema, snapshots
 from tests import factories
 from tests.orchestrator.sweep.test_pipeline import STUDY
 
@@ -112,6 +114,47 @@ def test_what_is_asked_for_again_has_the_seeds_that_were_drawn():
     assert again.run_id == spec.run_id
     assert again.variant is Variant.DEFAULT
     assert again.schema_version == factories.spec().schema_version
+
+
+PROJECT = """
+cpus = [1]
+[[workload]]
+name = "%s"
+project = "mine"
+command = ["python", "%s"]
+metrics = { accuracy = { pattern = "acc: (.*)" } }
+"""
+
+
+def with_project(directory, script="print('acc: 1')\n", name="mine", file="train.py"):
+    """A study with its snapshot, and the record of a run of it."""
+    (directory / "mine").mkdir(parents=True)
+    (directory / "mine" / file).write_text(script)
+    study, store = schema.parse(PROJECT % (name, file)), Store(directory)
+    kept = snapshots.prepare(study, store)[name]
+    record = factories.record(plan.plan(study)[0], factories.result({}))
+    ran = ProjectResult(
+        tree_sha256=kept.tree_sha256, commit="", seed=1, overrides=(), absent=(), notes=(), packages=(),
+        disk_bytes=1, weights_file_sha256="",
+    )  # fmt: skip
+    return study, store, dataclasses.replace(record, result=dataclasses.replace(record.result, project=ran))
+
+
+@pytest.mark.parametrize("other", [{"script": "print('acc: 2')\n"}, {"name": "ours"}, {"file": "other.py"}])
+def test_runs_of_an_archives_own_program_are_not_done_again_with_another_one(tmp_path, other):
+    _, runs, record = with_project(tmp_path / "archive")
+    check_programs(*with_project(tmp_path / "home")[:2], runs, [record])
+    with pytest.raises(UsageError, match="is of another program than the workload 'mine'.*vbstudy import"):
+        check_programs(*with_project(tmp_path / "other", **other)[:2], runs, [record])
+
+
+def test_a_command_that_only_an_archive_names_is_not_run(tmp_path):
+    study, store, record = with_project(tmp_path / "home")
+    project = dataclasses.replace(record.spec.workload.project, command=("sh", "-c", "true"))
+    workload = dataclasses.replace(record.spec.workload, project=project)
+    record = dataclasses.replace(record, spec=dataclasses.replace(record.spec, workload=workload))
+    with pytest.raises(UsageError, match="is of another program"):
+        check_programs(study, store, Store(tmp_path / "archive"), [record])
 
 
 LAST = "weights from step 16 on, the same in the end"
