@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from analysis.exchange.imported import FOLDER
-from analysis.exchange.verify import Verification, verify
+from analysis.exchange.verify import PROJECTS, Verification, verify
 from analysis.load.design import STUDY_FILE
 from analysis.load.study import NothingToAnalyse
 from analysis.provenance.study_file import public_study_file
@@ -42,7 +42,6 @@ SCHEMA_VERSION = 2  # of the manifest; an archive without projects is one of ver
 MANIFEST = "MANIFEST.json"
 BLOCK = 2**20
 LISTED_BYTES = 160 * bounded.ARCHIVE.items  # of the list of files in an archive
-PROJECTS = "projects"
 NAME = r"[A-Za-z0-9@+_-][A-Za-z0-9@+._-]*"  # never begins with a dot
 FILE_NAME = "|".join(map(re.escape, (RECORD, RECORDING, *ARTIFACTS)))
 ALLOWED = re.compile(

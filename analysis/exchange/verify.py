@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,9 +12,13 @@ from analysis.exchange.imported import FOLDER, read_imports
 from analysis.load.predictions import check_predictions
 from analysis.load.runs import FOREIGN, REDO, Problem, check_run, run_folders
 from analysis.load.study import READERS
+from guest.records import bounded, plain_json
+from guest.records.bounded import opened_bounded, read_bounded
 from guest.records.codec import sha256_of
 from guest.records.printable import counted
 from guest.records.run import RECORD
+
+PROJECTS = "projects"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +50,12 @@ def verify(directory: Path, planned: Iterable[str] | None = None) -> Verificatio
     return Verification(
         runs=len(folders),
         imports=len(imports) + len(problems),
-        damaged=(*(problem for problem in found if problem), *problems, *_strays(directory)),
+        damaged=(
+            *(problem for problem in found if problem),
+            *problems,
+            *_projects(directory),
+            *_strays(directory),
+        ),
         missing=tuple(run for run in wanted or () if run not in present),
         planned=None if wanted is None else len(wanted),
     )
@@ -75,6 +85,25 @@ def _check(directory: Path, folder: Path) -> Problem | None:
         if sha256 != artifact.sha256:
             return Problem(path=path, what=f"{name} does not match its SHA-256", todo=REDO)
     return check_predictions(directory, record)
+
+
+def _projects(directory: Path) -> Iterable[Problem]:
+    """The user's own programs whose archive is not the one that was taken."""
+    for path in sorted((directory / PROJECTS).glob("[!.]*.json")):
+        archive = path.with_suffix(".tar")
+        what = "does not match its SHA-256"
+        try:
+            kept = plain_json.parse(read_bounded(path, bounded.MESSAGE))
+            with opened_bounded(archive, bounded.ARTIFACT) as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() == kept["archive_sha256"]:
+                    continue
+        except OSError as error:
+            what = error.strerror or str(error)
+        except (ValueError, LookupError, TypeError):
+            archive, what = path, "cannot be read"
+        name = f"{PROJECTS}/{path.stem}"
+        todo = f"take {name}.* from an archive of the study; or remove them and run `vbstudy sweep`"
+        yield Problem(path=archive.relative_to(directory).as_posix(), what=what, todo=todo)
 
 
 def _strays(directory: Path) -> Sequence[Problem]:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
 
+from analysis.exchange.archive import DamagedStudyError, pack
 from analysis.exchange.verify import verify
 from guest.records.codec import NewerSchemaError
 from guest.records.run import HISTORY, LOG, RECORD, WEIGHTS
@@ -88,6 +90,27 @@ def test_a_damaged_import_is_found(study):
     found = verify(study.directory)
     assert found.imports == 1
     assert "own checksum" in found.damaged[0].what
+
+
+def test_a_project_whose_archive_is_not_the_one_taken_is_damage_and_not_exported(study, tmp_path):
+    study.run(1)
+    projects = study.directory / "projects"
+    projects.mkdir()
+    for name in ("mine", "whole"):
+        (projects / f"{name}.tar").write_bytes(b"x" * 4000)
+        kept = {"archive_sha256": hashlib.sha256(b"x" * 4000).hexdigest()}
+        (projects / f"{name}.json").write_text(json.dumps(kept))
+    assert verify(study.directory).damaged == ()
+    (projects / "mine.tar").write_bytes(b"x" * 2000)
+    (problem,) = verify(study.directory).damaged
+    assert (problem.path, problem.what) == ("projects/mine.tar", "does not match its SHA-256")
+    with pytest.raises(DamagedStudyError, match="1 damaged"):
+        pack(study.directory, tmp_path / "x.zip")
+    (projects / "mine.tar").unlink()
+    assert verify(study.directory).damaged[0].what == "No such file or directory"
+    (projects / "mine.tar").write_bytes(b"")
+    (projects / "mine.json").write_text("[]")
+    assert verify(study.directory).damaged[0].path == "projects/mine.json"
 
 
 def test_a_newer_record_is_not_damage(study):
