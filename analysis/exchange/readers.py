@@ -142,6 +142,11 @@ def _results(source: Path, name: str) -> Found:
         if rows.epoch.isna().any():
             raise _no_number(source, "epoch", given, rows.epoch.isna())
         keys = ["workload", "variant", "threads", "repetition"]
+        twice = rows[rows.duplicated([*keys, "epoch"])]
+        if len(twice):
+            first = twice.iloc[0]
+            where = ", ".join(f"{key} {first[key]}" for key in keys) + f", epoch {first.epoch:g}"
+            raise ImportFormatError(f"{source}: {where} is there more than once; number the repetitions")
         groups = [run.sort_values("epoch") for _, run in rows.groupby(keys, sort=False, dropna=False)]
     else:
         groups = [rows.iloc[[i]] for i in range(len(rows))]

@@ -248,6 +248,13 @@ def test_epochs_are_in_order_of_their_numbers_also_as_texts(tmp_path):
         read(write(tmp_path / "r.json", [rows[0] | {"epoch": "last"}]))
 
 
+def test_an_epoch_that_a_run_has_twice_is_refused(tmp_path):
+    rows = [f"1,1,{epoch},{value}" for epoch, value in ((1, 0.1), (2, 0.2), (1, 0.5), (2, 0.9))]
+    path = write(tmp_path / "r.csv", "\n".join(["threads,repetition,epoch,acc", *rows]))
+    with pytest.raises(ImportFormatError, match="threads 1, repetition 1, epoch 1 is there more than once"):
+        read(path)
+
+
 def test_commas_at_the_end_of_lines_do_not_shift_columns_and_cells_beyond_them_are_refused(tmp_path):
     (run,) = read(write(tmp_path / "r.csv", "workload,threads,accuracy\nlenet,4,0.9,\n")).runs
     assert (run.workload, run.threads, run.metrics) == ("lenet", 4, {"accuracy": 0.9})
