@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.load.predictions import UNREADABLE, claimed_bytes, refuse_larger_inside
-from guest.records import bounded, plain_json
+from guest.records import bounded, csv_values, plain_json
 from guest.records.bounded import opened_bounded, read_bounded
 
 CLASSES_OF = ("predictions", "y_pred", "predicted", "prediction", "labels", "logits", "last")
@@ -65,11 +64,7 @@ def _bound_cells(source: Path, rows: int, columns: int) -> None:
 def classes(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     """(predicted classes (N,), true classes (N,) or None). Scores (N, C) count by their largest."""
     try:
-        if path.suffix == ".csv":
-            frame = table(path)
-            named: Mapping[str, np.ndarray] = {str(c): frame[c].to_numpy() for c in frame.columns}
-        else:
-            named = _arrays(path)
+        named = _columns(path) if path.suffix == ".csv" else _arrays(path)
     except UNREADABLE as error:
         raise ImportFormatError(f"{path}: {error!s:.300}") from error
     own = next((np.asarray(named[key]) for key in TRUTH_OF if key in named), None)
@@ -82,6 +77,19 @@ def classes(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
             f"{path}: which of {', '.join(named)} are the predictions? Name one predictions"
         )
     return _whole(path, named[key]), None if own is None else _whole(path, own)
+
+
+def _columns(path: Path) -> dict[str, np.ndarray]:
+    """The columns of a CSV: those without names together as `predictions`."""
+    content = read_bounded(path, bounded.IMPORTED)
+    text = io.StringIO(content.decode("utf-8-sig"), newline=None)
+    first = csv_values.cells(text.readline())
+    if first == [""] or not all(name == "" or csv_values.is_number(name) for name in first):
+        frame = table(path)
+        return {str(column): frame[column].to_numpy() for column in frame.columns}
+    _bound_cells(path, content.count(b"\n") + content.count(b",") + 1, 1)
+    text.seek(0)
+    return {CLASSES_OF[0]: csv_values.read(text)}
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from guest.records import csv_values
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -132,31 +134,8 @@ def _numpy(path: Path) -> dict[str, np.ndarray]:
 
 
 def _csv(path: Path) -> tuple[np.ndarray, None]:
-    import numpy as np
-
     with path.open(encoding="utf-8") as file:
-        first, *rows = [[part.strip(" \"'\n") for part in line.split(",")] for line in file] or [[""]]
-    names = [row[0] for row in rows if row != [""]]
-    # The first of several columns holds the rows' identifiers: whole numbers or text, no two the same.
-    named = len(first) > 1 and len(set(names)) == len(names) > 1 and not any(map(_is_fraction, names))
-    columns = range(1, len(first)) if named else None
-    # pandas numbers columns without names; 0,1 may also be the identifier 0 and its class.
-    numbered = len(first) > 1 and first == [str(i) for i in range(len(first))]
-    header = any(not is_number(part) for part in first) or (numbered and not (named and "0" not in names))
-    return np.loadtxt(path, delimiter=",", skiprows=int(header), ndmin=1, usecols=columns), None
-
-
-def _is_fraction(text: str) -> bool:
-    return is_number(text) and not text.lstrip("+-").isdecimal()
-
-
-def is_number(text: str) -> bool:
-    """Whether it is written as a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        return csv_values.read(file), None
 
 
 def _refused(path: Path) -> dict[str, np.ndarray]:

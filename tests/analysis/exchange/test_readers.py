@@ -97,6 +97,25 @@ def test_a_folder_of_predictions_with_the_truth_beside_them(tmp_path):
     }
 
 
+def test_a_csv_without_names_keeps_its_first_sample_and_several_columns_are_scores(tmp_path):
+    classes = [3, 1, 2, 0, 1, 2]
+    scores = np.random.default_rng(0).random((6, 4))
+    scores[range(6), classes] = 2
+    lines = [",".join(map(str, row)) for row in scores]
+    indexed = ["", *(f"{i}," for i in range(6))]
+    write(tmp_path / "p" / "y_true.csv", "\n".join(map(str, classes)))
+    write(tmp_path / "p" / "threads-1" / "a.csv", "\n".join(map(str, classes)))
+    write(tmp_path / "p" / "threads-1" / "b.csv", "\n".join(lines))
+    write(tmp_path / "p" / "threads-1" / "c.csv", "\r\n".join(["0,1,2,3", *lines]))
+    write(
+        tmp_path / "p" / "threads-1" / "d.csv",
+        "\n".join(index + line for index, line in zip(indexed, [",0,1,2,3", *lines], strict=True)),
+    )
+    runs = read(tmp_path / "p").runs
+    assert [run.predictions for run in runs] == [tuple(classes)] * 4
+    assert {run.metrics["test_accuracy"] for run in runs} == {1.0}
+
+
 def test_histories_of_keras_and_of_a_torch_loop_join_the_predictions_of_their_name(tmp_path):
     write(tmp_path / "p" / "threads-1" / "a.json", {"loss": [1.0, 0.5], "val_accuracy": [0.1, 0.2]})
     write(tmp_path / "p" / "threads-1" / "a.npy", np.array([0, 1]))
