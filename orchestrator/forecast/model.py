@@ -150,9 +150,12 @@ def forecast(
     settings = {(spec.workload, spec.isa) for spec in specs}
     stored = [run for run in stored if (run.spec.workload, run.spec.isa) in settings]
     sets = _grouped(specs)
-    estimated = tuple(_set(set_id, group, stored, done) for set_id, group in sets.items())
+    measured = [_measured(set_id, group, stored) for set_id, group in sets.items()]
+    estimated = tuple(
+        _set(set_id, group, like, done) for (set_id, group), like in zip(sets.items(), measured, strict=True)
+    )
     hours = _total([s.hours for s in estimated])
-    spread = _spread_hours(estimated) if hours is not None else None
+    spread = _spread_hours(zip(estimated, measured, strict=True)) if hours is not None else None
     left = [(sets[s.set_id][0], s.hours or 0.0) for s in estimated]
     families: dict[tuple[str, str], list[RunSpec]] = {}
     for spec in specs:
@@ -181,9 +184,14 @@ def forecast(
 # ---- time and disk -----------------------------------------------------------------------------
 
 
-def _set(set_id: str, specs: list[RunSpec], stored: Sequence[StoredRun], done: set[str]) -> SetForecast:
+def _measured(set_id: str, specs: list[RunSpec], stored: Sequence[StoredRun]) -> list[StoredRun]:
+    """The set's own runs, or those of other sets of the workload."""
     own = [run for run in stored if run.spec.set_id == set_id]
-    like = own or [run for run in stored if run.spec.workload.name == specs[0].workload.name]
+    return own or [run for run in stored if run.spec.workload.name == specs[0].workload.name]
+
+
+def _set(set_id: str, specs: list[RunSpec], like: list[StoredRun], done: set[str]) -> SetForecast:
+    own = any(run.spec.set_id == set_id for run in like)
     to_do = sum(spec.run_id not in done for spec in specs)
     run_s = statistics.fmean(run.run_s for run in like) if like else None
     size = statistics.fmean(run.size_bytes for run in like) if like else None
@@ -201,16 +209,23 @@ def _set(set_id: str, specs: list[RunSpec], stored: Sequence[StoredRun], done: s
     )
 
 
-def _spread_hours(sets: Iterable[SetForecast]) -> float | None:
-    """1.96 standard errors of the total: the runs to do vary (n s^2), and so does the mean they are
-    estimated from (n^2 s^2 / k). None when a set has one measured run only."""
+def _spread_hours(sets: Iterable[tuple[SetForecast, Sequence[StoredRun]]]) -> float | None:
+    """Half the 95 % interval of the total: the runs to do vary (n s^2), and so does the mean of the k runs
+    that they are estimated from ((sum of n)^2 s^2 / k over all sets that share them), by Student's t with
+    k - 1. None when a set has one measured run only."""
+    from scipy.stats import t  # here: a sweep of a fleet needs no scipy
+
     variance = 0.0
-    for s in sets:
+    shares: dict[str, float] = defaultdict(float)  # of each measured run in the total
+    for s, measured in sets:
         if s.to_do:
             if s.run_s_sd is None:
                 return None
-            variance += (s.to_do + s.to_do**2 / s.n_measured) * s.run_s_sd**2
-    return 1.96 * math.sqrt(variance) / 3600
+            sd = float(t.ppf(0.975, s.n_measured - 1)) * s.run_s_sd
+            variance += s.to_do * sd**2
+            for run in measured:
+                shares[run.spec.run_id] += s.to_do * sd / s.n_measured
+    return math.sqrt(variance + sum(share**2 for share in shares.values())) / 3600
 
 
 def at_best(left: Iterable[tuple[RunSpec, float]], cores: int) -> float:

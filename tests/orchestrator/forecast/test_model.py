@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import random
 import re
 import statistics
 
@@ -72,9 +73,10 @@ def test_hours_and_disk_are_those_of_the_runs_to_do_with_their_spread():
     assert report.hours_low is None, "one set has a single measured run"
     assert report.size_bytes == 17 * 1000
     full = estimated(planned, [*stored, run(planned[11], run_s=30.0)])
-    spread = 1.96 * math.sqrt((8 + 8**2 / 2) * 8.0) / 3600  # variance of 8 and 12 is 8; the other is 0
+    t = 12.7062  # of one degree of freedom
+    spread = t * math.sqrt((8 + 8**2 / 2) * 8.0) / 3600  # variance of 8 and 12 is 8; the other is 0
     assert full.hours is not None
-    assert full.hours_high == pytest.approx(full.hours + spread)
+    assert full.hours_high == pytest.approx(full.hours + spread, rel=1e-5)
     assert full.hours_low == pytest.approx(full.hours - spread)
 
 
@@ -84,6 +86,25 @@ def test_a_set_without_runs_is_estimated_from_the_workloads_others_and_says_so()
     assert [s.basis for s in report.sets] == ["this set", "other sets of the workload", "nothing yet"]
     assert [s.hours is None for s in report.sets] == [False, False, True]
     assert report.hours is None
+
+
+def test_sets_that_share_their_measured_runs_err_together():
+    planned = specs(cpus=(1, 2, 4, 8), runs=10)
+    stored = [run(spec, run_s=run_s) for spec, run_s in zip(planned, (90.0, 100.0, 110.0), strict=False)]
+    report = estimated(planned, stored)
+    assert (report.to_do, report.hours) == (37, pytest.approx(3700 / 3600))
+    spread = 4.30265 * math.sqrt(37 * 10**2 + 37**2 * 10**2 / 3) / 3600  # t of two degrees of freedom
+    assert report.hours_high == pytest.approx(report.hours + spread, rel=1e-5)
+
+
+def test_about_95_percent_of_the_totals_are_in_the_interval_of_three_runs():
+    rng, inside = random.Random(1), 0
+    planned = specs(cpus=(1, 2, 4, 8), runs=10)
+    for _ in range(400):
+        report = estimated(planned, [run(spec, run_s=rng.gauss(100, 10)) for spec in planned[:3]])
+        total = sum(rng.gauss(100, 10) for _ in range(report.to_do)) / 3600
+        inside += report.hours_low <= total <= report.hours_high
+    assert 0.93 <= inside / 400 <= 0.98
 
 
 def test_side_by_side_is_bounded_by_the_busiest_guest_and_by_the_cores():
