@@ -16,6 +16,7 @@ from guest.records import bounded, csv_values, plain_json
 from guest.records.bounded import opened_bounded, read_bounded
 
 CLASSES_OF = ("predictions", "y_pred", "predicted", "prediction", "labels", "logits", "last")
+NAMES = ("workload", "variant")  # texts in a table, whatever they look like
 TRUTH_OF = ("y_true", "truth", "labels_true")
 
 
@@ -33,7 +34,11 @@ def table(source: Path) -> Any:
     if not isinstance(data, list) or not data or not all(isinstance(row, dict) for row in data):
         return data
     _bound_cells(source, len(data), len({key for row in data for key in row}))
-    return pd.DataFrame(data)
+    found = pd.DataFrame(data)
+    for name in NAMES:
+        if name in found:
+            found[name] = ["" if row.get(name) is None else str(row[name]) for row in data]
+    return found
 
 
 def _csv(source: Path, content: bytes) -> pd.DataFrame:
@@ -41,6 +46,10 @@ def _csv(source: Path, content: bytes) -> pd.DataFrame:
     with warnings.catch_warnings(record=True) as longer:
         warnings.simplefilter("always", pd.errors.ParserWarning)
         found = pd.read_csv(io.BytesIO(content), index_col=False)
+        if names := [name for name in NAMES if name in found]:
+            found[names] = pd.read_csv(
+                io.BytesIO(content), index_col=False, usecols=names, dtype=str, na_filter=False
+            )[names]
     if not longer:
         return found
     try:

@@ -122,8 +122,8 @@ def _results(source: Path, name: str) -> Found:
         raise ImportFormatError(
             f"{source}: a column 'threads' is needed; there are {', '.join(rows.columns)}"
         )
-    rows["workload"] = rows.workload.astype(str) if "workload" in named else name
-    rows["variant"] = rows.variant.astype(str) if "variant" in named else "imported"
+    rows["workload"] = rows.workload.replace("", name) if "workload" in named else name
+    rows["variant"] = rows.variant.replace("", "imported") if "variant" in named else "imported"
     metrics, left_out = [], []
     for column in (str(name) for name in rows.columns if name not in COLUMNS):
         numbers, known = _numbers(rows[column]), rows[column].notna()

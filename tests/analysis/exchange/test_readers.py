@@ -267,6 +267,16 @@ def test_epochs_are_in_order_of_their_numbers_also_as_texts(tmp_path):
         read(write(tmp_path / "r.json", [rows[0] | {"epoch": "last"}]))
 
 
+def test_names_that_look_like_numbers_or_nothing_stay_as_they_are_written(tmp_path):
+    cells = ("007,0.10", "1e3,0.1", "NA,None", ",", "True,null")
+    text = "\n".join(["workload,variant,threads,acc", *(f"{cell},1,0.5" for cell in cells)])
+    assert [(r.workload, r.variant) for r in read(write(tmp_path / "r.csv", text)).runs] == [
+        ("007", "0.10"), ("1e3", "0.1"), ("NA", "None"), ("mine", "imported"), ("True", "null")
+    ]  # fmt: skip
+    rows = [{"threads": 1, "acc": 0.5} | names for names in ({"workload": None}, {"workload": 1}, {})]
+    assert [r.workload for r in read(write(tmp_path / "r.json", rows)).runs] == ["mine", "1", "mine"]
+
+
 def test_an_epoch_that_a_run_has_twice_is_refused(tmp_path):
     rows = [f"1,1,{epoch},{value}" for epoch, value in ((1, 0.1), (2, 0.2), (1, 0.5), (2, 0.9))]
     path = write(tmp_path / "r.csv", "\n".join(["threads,repetition,epoch,acc", *rows]))
