@@ -71,7 +71,8 @@ def _check(directory: Path, folder: Path) -> Problem | None:
     artifacts = record.result.artifacts
     if record.spec.workload.unexpected_artifacts(artifacts):
         return Problem(path=path, what="the record names other files than a run has", todo=REDO)
-    unknown = sorted({each.name for each in folder.iterdir()} - {RECORD, *artifacts})
+    names = {each.name for each in folder.iterdir() if not each.name.startswith(".")}
+    unknown = sorted(names - {RECORD, *artifacts})
     if unknown:
         return Problem(path=path, what=f"{unknown[0]} is no file of a run", todo=FOREIGN)
     for name, artifact in artifacts.items():

@@ -46,6 +46,13 @@ def test_every_damage_is_found_also_in_files_that_no_analysis_reads(study, damag
     assert what in problem.what
 
 
+def test_a_hidden_file_in_the_folder_of_a_run_is_neither_damage_nor_exported(study, tmp_path):
+    (study.run(1) / ".DS_Store").write_bytes(b"")
+    assert verify(study.directory).damaged == ()
+    assert pack(study.directory, tmp_path / "x.zip") == 1
+    assert b".DS_Store" not in (tmp_path / "x.zip").read_bytes()
+
+
 def test_a_link_is_no_file_of_a_run(study, tmp_path):
     run = study.run(1)
     (run / LOG).rename(tmp_path / "log.txt")
