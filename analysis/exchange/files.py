@@ -24,6 +24,10 @@ class ImportFormatError(ValueError):
     """What was given cannot be read; the text names the file and what is allowed."""
 
 
+class NotFiniteError(ImportFormatError):
+    """Scores, as of a diverged training, whose largest is no number: they are no class."""
+
+
 def table(source: Path) -> Any:
     """A CSV, or a list of objects in JSON, as a table; other JSON as it is."""
     content = read_bounded(source, bounded.IMPORTED)
@@ -118,6 +122,9 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 def _whole(path: Path, values: np.ndarray) -> np.ndarray:
     """Classes, from classes or scores."""
     if values.ndim == 2 and values.shape[1] > 1 and np.issubdtype(values.dtype, np.number):
+        broken = int((~np.isfinite(values.max(axis=1))).sum())
+        if broken:
+            raise NotFiniteError(f"scores that are not finite for {broken} of {len(values)} samples")
         return np.asarray(values.argmax(axis=1))
     flat = values.reshape(-1)
     whole = np.issubdtype(flat.dtype, np.number) and len(flat) and bool((flat == np.floor(flat)).all())

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.exchange.files import TRUTH_OF, ImportFormatError, classes, table
+from analysis.exchange.files import TRUTH_OF, ImportFormatError, NotFiniteError, classes, table
 from analysis.exchange.imported import CHECKSUM, SCHEMA_VERSION, Import, ImportedRun, decode
 from analysis.load.predictions import UNREADABLE
 from guest.records import bounded
@@ -239,8 +239,10 @@ def _folder(source: Path, name: str, by: re.Pattern[str] | None = None) -> Found
     truths: dict[Path, np.ndarray] = {}  # by the folder below which they count
     used: set[Path] = set()
     parts: dict[str, list[ImportedRun]] = {}
-    left_out: list[str] = []
-    files = sorted((p for p in source.rglob("*") if p.is_file() and not p.is_symlink()), key=_natural)
+    found = sorted(source.rglob("*"), key=_natural)
+    files = [path for path in found if path.is_file() and not path.is_symlink()]
+    links = [path.relative_to(source).as_posix() for path in found if path.is_symlink()]
+    left_out = [f"{link}: a link, which is not followed; put a copy there" for link in links]
     for path in files:
         if path.stem in TRUTH_OF and path.suffix in (".npy", ".csv"):
             truths[path.parent] = classes(path)[0]
@@ -260,7 +262,11 @@ def _folder(source: Path, name: str, by: re.Pattern[str] | None = None) -> Found
         else:
             above = next((folder for folder in path.parents if folder in truths), source)
             used.add(above)
-            run = _file(path, relative, name, where, truths.get(above))
+            try:
+                run = _file(path, relative, name, where, truths.get(above))
+            except NotFiniteError as error:
+                left_out.append(f"{relative}: {error}")
+                continue
             parts.setdefault(relative.removesuffix(path.suffix), []).append(run)
     unused = [folder.relative_to(source).as_posix() for folder in truths if folder not in used]
     left_out += [f"{folder}: true classes, and no predictions below their folder" for folder in unused]

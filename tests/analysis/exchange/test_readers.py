@@ -116,6 +116,26 @@ def test_a_csv_without_names_keeps_its_first_sample_and_several_columns_are_scor
     assert {run.metrics["test_accuracy"] for run in runs} == {1.0}
 
 
+def test_scores_of_a_diverged_run_are_no_classes_and_are_listed(tmp_path):
+    scores = np.eye(3)
+    for threads, value in ((1, 0.5), (2, np.nan), (4, np.inf), (8, -np.inf)):
+        scores[1, 0] = value
+        write(tmp_path / "p" / f"threads-{threads}.npy", scores)
+    write(tmp_path / "p" / "threads-2.json", {"loss": [1.0, float("nan")]})
+    found = read(tmp_path / "p")
+    assert {run.threads: run.predictions for run in found.runs} == {1: (0, 1, 2), 2: None, 8: (0, 1, 2)}
+    what = "scores that are not finite for 1 of 3 samples"
+    assert found.left_out == (f"threads-2.npy: {what}", f"threads-4.npy: {what}")
+
+
+def test_a_result_behind_a_link_is_listed(tmp_path):
+    write(tmp_path / "p" / "threads-1.npy", np.array([0, 1]))
+    (tmp_path / "p" / "threads-2.npy").symlink_to(tmp_path / "p" / "threads-1.npy")
+    found = read(tmp_path / "p")
+    assert len(found.runs) == 1
+    assert found.left_out == ("threads-2.npy: a link, which is not followed; put a copy there",)
+
+
 def test_histories_of_keras_and_of_a_torch_loop_join_the_predictions_of_their_name(tmp_path):
     write(tmp_path / "p" / "threads-1" / "a.json", {"loss": [1.0, 0.5], "val_accuracy": [0.1, 0.2]})
     write(tmp_path / "p" / "threads-1" / "a.npy", np.array([0, 1]))
