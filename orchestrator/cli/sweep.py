@@ -73,7 +73,7 @@ def plan(
     click.echo("\n".join([answer(report), *totals(report), *([] if fleet is None else [fleet_text(fleet)])]))
     print_tables(as_tables(report), sys.stdout)
     open_sets = {each.set_id for each in report.sets if each.to_do}
-    options.show_next(*status.next_command(study, store, open_sets))
+    options.show_next(*status.next_command(study, store, open_sets, runs))
 
 
 @click.command()

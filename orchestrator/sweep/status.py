@@ -125,9 +125,11 @@ def answer(status: Status) -> str:
     return f"{runs}{attempts}; {counted(len(status.guests), 'guest')} provisioned."
 
 
-def next_command(study: Study, store: Store, to_do: Collection[str]) -> tuple[str, str]:
+def next_command(
+    study: Study, store: Store, to_do: Collection[str], runs: int | None = None
+) -> tuple[str, str]:
     """The command, and why where it is not that of the usual order. `to_do` are the ids of the conditions
-    with runs to do."""
+    with runs to do, when each has `runs`."""
     if not to_do:
         return "vbstudy analyze", ""
     if (other := instead_of_sweep(store)) is not None:
@@ -137,7 +139,8 @@ def next_command(study: Study, store: Store, to_do: Collection[str]) -> tuple[st
         there = {guest.spec.name for guest in provisioned(study, store)}
     except UsageError as error:
         return "vbstudy provision", error.message
-    return "vbstudy sweep" if needed <= there else "vbstudy provision", ""
+    sweep = "vbstudy sweep" if runs is None else f"vbstudy sweep --runs {runs}"
+    return sweep if needed <= there else "vbstudy provision", ""
 
 
 def instead_of_sweep(store: Store) -> tuple[str, str] | None:

@@ -123,6 +123,13 @@ def test_settings_that_a_sweep_refuses_are_to_be_set_back(vbstudy, study):
     assert "vbstudy report # a sweep refuses study.toml" in vbstudy("analyze")
 
 
+def test_the_runs_that_are_planned_are_those_that_are_swept_next(vbstudy):
+    vbstudy("provision")
+    assert vbstudy("plan").endswith("next: vbstudy sweep")
+    assert vbstudy("plan", "--runs", "5").endswith("next: vbstudy sweep --runs 5")
+    assert vbstudy("plan", "--runs", "1").endswith("next: vbstudy analyze")
+
+
 def test_runs_that_are_no_longer_planned_stop_no_sweep(vbstudy, study):
     change(study, "cpus = [1, 2]", "cpus = [1, 4]")
     assert vbstudy("status").endswith("next: vbstudy provision")
