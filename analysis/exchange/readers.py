@@ -31,6 +31,7 @@ NAMED = {
 }
 """`workload-lenet5` in a path: the value ends with the folder, the file, or where the next name begins."""
 FIELDS = ("workload", "variant", "threads", "repetition")
+CROSSED = ("cpus", "inter_op_threads")  # what `vbstudy export mlruns` names beside threads
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".h5", ".ckpt")
 Found = tuple[list[ImportedRun], list[str]]
 
@@ -335,7 +336,7 @@ def read_history(path: Path) -> dict[str, tuple[float, ...]]:
 
 def _mlflow(source: Path, name: str) -> Found:
     """Runs below a folder `mlruns`, by its plain files: a parameter (or tag) `threads`, and all metrics."""
-    runs, left_out = [], []
+    runs, left_out, settings = [], [], []
     for meta in sorted(source.glob("**/meta.yaml")):
         folder = meta.parent
         if not (folder / "metrics").is_dir():
@@ -359,7 +360,23 @@ def _mlflow(source: Path, name: str) -> Found:
         seconds = history.pop("wall_s", None)
         wall_s, sha256 = seconds[-1] if seconds else None, sha256_of(meta)
         runs.append(_run(folder, name, named, history, source=where, source_sha256=sha256, wall_s=wall_s))
-    return runs, [*left_out, "artifacts of MLflow runs"]
+        settings.append(named)
+    return _told_apart(runs, settings), [*left_out, "artifacts of MLflow runs"]
+
+
+def _told_apart(runs: list[ImportedRun], named: list[dict[str, str]]) -> list[ImportedRun]:
+    """In a crossed study several conditions have one thread count: their other settings become part of the
+    variant, as few as do."""
+    for setting in CROSSED:
+        counts = Counter((r.workload, r.variant, r.threads, r.repetition) for r in runs if r.repetition)
+        crossed = {key[:2] for key, times in counts.items() if times > 1}
+        runs = [
+            replace(run, variant=f"{run.variant} {setting}-{its[setting]}")
+            if (run.workload, run.variant) in crossed and setting in its
+            else run
+            for run, its in zip(runs, named, strict=True)
+        ]
+    return runs
 
 
 def _text(path: Path) -> str:

@@ -54,6 +54,16 @@ def test_what_is_exported_is_imported_with_equal_values(loaded, tmp_path):
         assert run.history["test_accuracy"] == tuple(mine.test_accuracy)
 
 
+def test_a_crossed_study_is_imported_with_its_conditions_apart(study, tmp_path):
+    for cpus, threads in ((2, 1), (2, 2), (4, 1), (4, 2), (4, 4)):
+        study.run(cpus, intra_op=threads)
+    write_mlflow(load_study(study.directory), tmp_path / "mlruns")
+    found = read_results(tmp_path / "mlruns", "other", AT).runs
+    assert len(found) == 5
+    assert {r.threads for r in found if r.variant == "fixed-seed cpus-2"} == {1, 2}
+    assert {r.threads for r in found if r.variant == "fixed-seed cpus-4"} == {1, 2, 4}
+
+
 def test_the_same_study_gives_the_same_files_and_nothing_is_overwritten(loaded, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
