@@ -85,12 +85,13 @@ def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
     if target.exists():
         raise FileExistsError(f"{target} is there already; name another file")
     before = _states(directory, projects=projects)  # what is published from now on is not in the archive
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", unaccented(directory.resolve().name)).strip("-") or "study"
+    _require_readable(directory, name, before)
     checked = verify(directory)
     if checked.damaged:
         raise DamagedStudyError(checked)
     if not checked.runs and not checked.imports:
         raise NothingToAnalyse(f"no finished run in {directory}; run `vbstudy sweep` first")
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", unaccented(directory.resolve().name)).strip("-") or "study"
     with temporary(target) as part:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
             files = {}
@@ -127,6 +128,25 @@ def _states(directory: Path, *, projects: bool) -> dict[str, tuple[int, ...]]:
         if path.is_file() and not any(part.startswith(".") for part in relative.parts):
             states[relative.as_posix()] = _state(path.stat())
     return states
+
+
+def _require_readable(directory: Path, name: str, states: dict[str, tuple[int, ...]]) -> None:
+    """Raises ArchiveError for a study whose archive `unpack` would refuse for its size."""
+    files = {path: {"sha256": "0" * 64, "size_bytes": state[1]} for path, state in states.items()}
+    size = sum(state[1] for state in states.values())
+    entry = 46 + len(f"{name}/") + (28 if size >= 2**32 else 0)  # beside the file's path
+    listed = sum(len(path) + entry for path in states)
+    manifest = len(json.dumps({"schema_version": SCHEMA_VERSION, "files": files}, indent=1))
+    if (
+        size > bounded.ARCHIVE.bytes
+        or listed > LISTED_BYTES - 1024  # for the study file and the manifest
+        or manifest > bounded.MANIFEST.bytes - 1024
+    ):
+        raise ArchiveError(
+            f"{directory}: {len(states)} files of {size / 2**30:.1f} GiB are more than an archive holds, "
+            f"about {bounded.ARCHIVE.items} files of {bounded.ARCHIVE.bytes >> 30} GiB: copy the folder "
+            "itself, or export its tables as *.parquet"
+        )
 
 
 def _state(found: os.stat_result) -> tuple[int, ...]:

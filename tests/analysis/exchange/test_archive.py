@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.exchange import archive
 from analysis.exchange.archive import ALLOWED, ArchiveError, DamagedStudyError, pack, unpack
 from analysis.exchange.verify import verify
 from analysis.load.study import NothingToAnalyse
@@ -208,6 +209,18 @@ def test_other_bytes_and_other_sizes_are_refused(packed, tmp_path):
 def test_an_archive_that_would_unpack_to_more_than_the_limit_is_refused(packed, tmp_path, monkeypatch):
     monkeypatch.setattr(bounded, "ARCHIVE", Limit(bytes=100, items=100))
     refused(packed, tmp_path / "target", "would unpack to more than 100 bytes")
+
+
+@pytest.mark.parametrize("limit", ["ARCHIVE", "MANIFEST", "LISTED_BYTES"])
+def test_a_study_that_would_not_be_unpacked_is_not_packed(study, tmp_path, monkeypatch, limit):
+    study.run(1)
+    if limit == "LISTED_BYTES":
+        monkeypatch.setattr(archive, limit, 1500)
+    else:
+        monkeypatch.setattr(bounded, limit, Limit(bytes=100, items=100))
+    with pytest.raises(ArchiveError, match="6 files of .* are more than an archive holds"):
+        pack(study.directory, tmp_path / "x.zip")
+    assert not list(tmp_path.glob("*.zip"))
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"not a zip", b"PK\3\4" + b"\0" * 100])
