@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import ACROSS, ALPHA, VIEWS_NOTE, WHERE, Kind, Table, col, cols, count, interval
 from analysis.stats import metrics, paired, statistics
-from analysis.stats.observations import distinct, sd_of
+from analysis.stats.observations import by_seed, distinct, sd_of
 
 
 def max_difference(study: StudyData) -> Table:
@@ -37,15 +37,19 @@ def max_difference(study: StudyData) -> Table:
         name="max_difference",
         title="Largest difference across thread counts, and its epoch",
         note="At each epoch a thread count counts with its runs' common value when all repetitions agree, "
-        "else with their mean; 'basis' says which. Copies of a run count once. The interval of the two "
-        "thread counts that lie furthest apart is Welch's, of equal seeds Student's of pairs, of at least "
-        "95 % over all pairs of thread counts and epochs that could have been the largest (Bonferroni). Of "
+        "else with their mean; 'basis' says which. Copies of a run count once, and each seed with the mean "
+        "of its models. Where thread counts have seeds in common, the n runs are those of the seeds that "
+        "all have. The interval of the two thread counts that lie furthest apart is Welch's, of equal seeds "
+        "Student's of pairs, of at least 95 % over all pairs of thread counts and epochs that could have "
+        "been the largest (Bonferroni). Of "
         "copies of one run, and where all pairs are equal, the difference is exact. " + VIEWS_NOTE,
     )
 
 
 def _difference(study: StudyData, runs: pd.DataFrame, view: View, metric: str) -> dict[str, Any]:
     column = view.epoch_metric(metric)
+    common = runs.groupby("seeds_used").threads.transform("nunique") == runs.threads.nunique()
+    runs = runs[common] if common.any() else runs
     counts = runs.groupby("threads", sort=False).size()
     models = {name: distinct(each, view) for name, each in by_threads(runs).items()}
     epochs, values, agree = by_setting(study, pd.concat(models.values()), column)
@@ -86,20 +90,23 @@ def _bounds(
     x, y = (each.assign(value=each.run_id.map(values)) for each in (a, b))
     pairs = pd.concat([each.groupby("seeds_used").value.mean() for each in (x, y)], axis=1).to_numpy()
     if len(pairs) < 2 or np.isnan(pairs).any():
-        return statistics.welch_bounds(x.value.to_numpy(), y.value.to_numpy(), confidence)
+        first, second = (by_seed(each.value.to_numpy(), each.seeds_used) for each in (x, y))
+        return statistics.welch_bounds(first, second, confidence)
     differences = pairs[:, 0] - pairs[:, 1]
     return paired.bounds(differences, confidence) if differences.any() else (0.0, 0.0)
 
 
 def by_setting(study: StudyData, runs: pd.DataFrame, column: str) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """One value a thread setting and epoch: (epochs common to all runs, values (T, E), agree (T, E)).
-    Where all repetitions agree the value is theirs, not a mean that rounding may have moved."""
+    """One value a thread setting and epoch: (epochs common to all runs, values (T, E), agree (T, E)). The
+    value is the mean of the seeds' means; where all repetitions agree theirs, not a mean that rounding may
+    have moved."""
     values, agree = [], []
     wide = epochs_by_run(study, runs, column)
     for setting in by_threads(runs).values():
         each = wide.loc[setting.run_id].to_numpy()
         same = (each == each[0]).all(axis=0)
-        values.append(np.where(same, each[0], each.mean(axis=0)))
+        sizes = setting.groupby("seeds_used").run_id.transform("size").to_numpy()
+        values.append(np.where(same, each[0], np.average(each, axis=0, weights=sizes.max() / sizes)))
         agree.append(same)
     return [int(epoch) for epoch in wide.columns], np.array(values), np.array(agree)
 
@@ -117,7 +124,7 @@ def epochs_by_run(study: StudyData, runs: pd.DataFrame, column: str) -> pd.DataF
 
 def loss_sd_by_epoch(study: StudyData) -> Table:
     """SD of the training loss at every epoch, within each set and across thread counts (there each
-    thread count counts once, with its runs' mean)."""
+    thread count counts once, with the mean of its seeds)."""
     parts = []
     for workload, variant, runs in study.experiments():
         for scope, values, epochs, models in _losses(study, runs):
@@ -128,8 +135,8 @@ def loss_sd_by_epoch(study: StudyData) -> Table:
     return Table(
         name="loss_sd_by_epoch",
         title="Standard deviation of the training loss at every epoch",
-        note=f"Scope '{ACROSS}': n thread counts, each with the mean of its runs. "
-        + statistics.INTERVALS_NOTE,
+        note=f"Scope '{ACROSS}': n thread counts, each with the mean of its seeds, and each seed "
+        "with that of its runs. " + statistics.INTERVALS_NOTE,
         frame=pd.concat(parts, ignore_index=True),
     )
 

@@ -73,6 +73,14 @@ def observed(runs: pd.DataFrame, view: View, metric: str) -> Observations:
     return Observations(values=values, runs=len(runs), distinct=models, failed=models - len(values))
 
 
+def by_seed(values: np.ndarray, seeds: pd.Series) -> np.ndarray:
+    """Of models of several seeds, of which one has several models, a value a seed: the mean of its models,
+    which are not independent of each other. Else the values themselves."""
+    if not 1 < seeds.nunique() < len(values):
+        return values
+    return pd.Series(values).groupby(seeds.to_numpy(), sort=False).mean().to_numpy()
+
+
 def succeeded(runs: pd.DataFrame, view: View, metric: str) -> pd.DataFrame:
     """The runs that did not fail: see FAILED_NOTE."""
     kept: pd.DataFrame = runs[~failed(runs, view, metric)]

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from analysis.load.predictions import read_predictions
 from analysis.load.study import StudyData, load_study
@@ -92,6 +93,37 @@ def test_the_largest_difference_of_equal_seeds_is_that_of_their_pairs(study):
     row = rows(max_difference(load(study)), view="last").iloc[0]
     assert row["values"] == [0.4, 0.4]
     assert (row.difference, row.low, row.high) == (0, 0, 0)
+
+
+def test_the_largest_difference_counts_each_common_seed_once_however_often_it_does_not_repeat(study):
+    differences = (0.0005, 0.0001, -0.0003, 0.0004)
+    for seed, difference in enumerate(differences, 1):
+        for r in range(3):
+            accuracy = 0.5 + 0.1 * seed  # seed 1 does not repeat on one thread
+            study.run(
+                1, 3 * seed + r, seed=seed, weights=f"1 {seed} {r * (seed == 1)}", accuracies=(0, accuracy)
+            )
+            study.run(2, 3 * seed + r, seed=seed, weights=f"2 {seed}", accuracies=(0, accuracy + difference))
+    study.run(1, 20, seed=9, weights="not on two threads", accuracies=(0, 0.1))
+    row = rows(max_difference(load(study)), view="last").iloc[0]
+    assert row["values"] == pytest.approx([0.75, 0.75 + np.mean(differences)])
+    assert row.difference == pytest.approx(np.mean(differences))
+    assert row.low < row.difference < row.high
+    assert (row.low + row.high) / 2 == pytest.approx(row.difference)
+    assert row.n == [12, 12]
+
+
+def test_the_largest_difference_of_unequal_seeds_is_of_the_means_of_seeds(study):
+    for cpus, seeds in ((1, (1, 2, 3)), (2, (4, 5, 6))):
+        for seed in seeds:
+            for r in (1, 2) if seed == 1 else (1,):
+                accuracy = 0.5 + 0.01 * seed + 0.1 * (r - 1)
+                study.run(cpus, 2 * seed + r, seed=seed, weights=f"{seed} {r}", accuracies=(0, accuracy))
+    row = rows(max_difference(load(study)), view="last").iloc[0]
+    first, second = np.array([0.56, 0.52, 0.53]), np.array([0.54, 0.55, 0.56])
+    expected = stats.ttest_ind(second, first, equal_var=False).confidence_interval(1 - 0.05 / 2)
+    assert row.difference == pytest.approx(second.mean() - first.mean())
+    assert (row.low, row.high) == pytest.approx((expected.low, expected.high))
 
 
 def test_the_largest_difference_of_a_project_that_plans_no_epochs_has_an_interval(study):
