@@ -3,7 +3,8 @@
 pairs     where both settings have runs of the same random numbers, several of them (crossed seeds, replayed
           projects): the difference of one seed is one observation. Copies count once, and what a
           seed gives more than once counts with its mean
-two sets  else: each run that is no copy of another is one observation (`analysis.stats.observations`)"""
+two sets  else: each run that is no copy of another is one observation, or each seed where several seeds gave
+          several models each (`analysis.stats.observations`)"""
 
 from __future__ import annotations
 

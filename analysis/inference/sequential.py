@@ -37,7 +37,7 @@ from analysis.load.predictions import read_predictions
 from analysis.load.study import NothingToAnalyse, StudyData, View, load_study
 from analysis.results.model import ALPHA
 from analysis.stats import statistics
-from analysis.stats.observations import mark_failures, succeeded
+from analysis.stats.observations import by_seed, mark_failures, succeeded
 
 LOOKS = 5
 SD_FIRST = 20  # runs
@@ -114,12 +114,13 @@ class Sample:
     fixed: bool = True
 
     def first(self, n: int) -> np.ndarray:
-        """The finite values of the first n repetitions, of copies the first; a run or a training that failed
-        is missing."""
-        first: dict[str, float] = {}
-        for _, model, value in self._finite(n):
-            first.setdefault(model, value)
-        return np.array(list(first.values()))
+        """The finite values of the first n repetitions, of copies the first, and of several seeds with
+        several models each the means of the seeds; a run or a training that failed is missing."""
+        kept: dict[str, tuple[str, float]] = {}
+        for seed, model, value in self._finite(n):
+            kept.setdefault(model, (seed, value))
+        seeds = pd.Series([seed for seed, _ in kept.values()], dtype=object)
+        return by_seed(np.array([value for _, value in kept.values()]), seeds)
 
     def by_seed(self, n: int) -> dict[str, float]:
         """What each seed gave in the first n repetitions, in the mean: see `values_by_seed`."""
@@ -215,7 +216,8 @@ def _intervals(rule: Rule, n: int, looks: int, samples: Sequence[Sample]) -> dic
         how = COPIES if copies else "narrow enough" if clear else "too wide"
         if half is None and not copies:
             least = SD_FIRST if rule.what is What.SD else statistics.MEAN_FROM
-            how = f"no interval yet: needs {least} runs that did not fail, and unequal values"
+            what = "seeds whose runs" if len(set(sample.seeds.values())) > 1 else "runs that"
+            how = f"no interval yet: needs {least} {what} did not fail, and unequal values"
         answers[*sample.family, sample.metric, sample.set_id] = Answer(
             family=sample.family, metric=sample.metric, a=sample.set_id, b="", clear=clear, how=how,
             value=0.0 if copies and sample.one_model(n) else half, runs=n,

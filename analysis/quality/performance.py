@@ -12,7 +12,7 @@ from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import VIEWS_NOTE, WHERE, Kind, Table, cols, count, counts, interval
 from analysis.stats.crossed import crossed_mean
-from analysis.stats.observations import FAILED_NOTE, distinct, observed, succeeded
+from analysis.stats.observations import FAILED_NOTE, by_seed, distinct, observed, succeeded
 from analysis.stats.statistics import INTERVALS_NOTE, Estimate, bounds_of
 from guest.records.run import Metric
 
@@ -47,12 +47,14 @@ def performance(
         interval("mean", kind=Kind.METRIC),
         interval("sd", "SD"),
         *([interval("ratio", "SD threads / seeds", Kind.RATIO)] if len(ratios) else []),
-        *counts("models", "failed"),
+        *counts("models", *["seeds"] * any(row["seeds"] is not None for row in rows), "failed"),
         interval("other", "mean, other test samples", Kind.METRIC),
         name="performance",
         title="Test performance of each condition",
         note="All numbers are for this test set; 'mean, other test samples' has the interval for other runs "
         "and other test samples of the same kind (of one model, Wilson's). Runs of one model count once. "
+        "Where several seeds gave several models each, each seed counts once, with the mean of its models: "
+        "mean, SD and their intervals are over so many seeds. "
         f"{FAILED_NOTE} They are left out of the other columns. {INTERVALS_NOTE} SD threads / seeds is that "
         f"of the table 'seeds'. {VIEWS_NOTE}",
     )
@@ -77,6 +79,7 @@ def _spread(runs: pd.DataFrame, metric: str, view: View) -> dict[str, Any]:
         "models": runs[view.sha256("weights")].nunique() or None,  # None: not recorded
         "predictions": runs[view.sha256("predictions")].nunique() or None,
         "values": len(np.unique(found.values)),
+        "seeds": found.seeds,
         "failed": found.failed,
         **found.failure_rate().cells("failure_rate"),
     }
@@ -86,7 +89,8 @@ def _other_samples(runs: pd.DataFrame, metric: str, view: View, predictions: Pre
     workload = str(runs.workload.iloc[0])
     if metric != Metric.ACCURACY or predictions is None or workload not in predictions.truth:
         return NOTHING
-    each = succeeded(distinct(runs, view), view, metric).run_id
+    each = succeeded(distinct(runs, view), view, metric)
     if each.empty:
         return NOTHING
-    return crossed_mean(predictions.stack(view, each) == predictions.truth[workload])
+    correct = predictions.stack(view, each.run_id) == predictions.truth[workload]
+    return crossed_mean(by_seed(correct, each.seeds_used))

@@ -29,12 +29,14 @@ FAILED_NOTE = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observations:
     """What a set of runs says of a metric. `values` are those of the distinct runs that did not fail,
-    `distinct` counts these with the failed ones."""
+    `distinct` counts these with the failed ones. Where several seeds gave several models each, `values`
+    are the means of the seeds, and `seeds` is the number of these."""
 
     values: np.ndarray
     runs: int
     distinct: int
     failed: int
+    seeds: int | None = None
 
     @property
     def copies(self) -> bool:
@@ -52,9 +54,11 @@ class Observations:
         return statistics.exactly(0.0, self.runs) if self.copies and len(self.values) else found
 
     def failure_rate(self) -> Estimate:
-        """The share of trainings that failed; no interval for copies, which are one training."""
+        """The share of trainings that failed; no interval for copies, which are one training, and for several
+        models of each of several seeds, which are not independent."""
         found = statistics.share(self.failed, self.distinct, method="beta")
-        return dataclasses.replace(found, low=None, high=None) if self.distinct < 2 else found
+        dependent = self.distinct < 2 or self.seeds is not None
+        return dataclasses.replace(found, low=None, high=None) if dependent else found
 
 
 def distinct(runs: pd.DataFrame, view: View) -> pd.DataFrame:
@@ -68,17 +72,30 @@ def observed(runs: pd.DataFrame, view: View, metric: str) -> Observations:
     """The observations of a metric in the runs of one set."""
     # From masks: a frame of all columns for each of thousands of sets takes most of the time.
     each = ~_copies(runs, view)
-    values = runs[view.metric(metric)].to_numpy(dtype=float)[each & ~failed(runs, view, metric)]
+    kept, seeds = each & ~failed(runs, view, metric), runs["seeds_used"]
+    values = runs[view.metric(metric)].to_numpy(dtype=float)[kept]
     models = int(each.sum())
-    return Observations(values=values, runs=len(runs), distinct=models, failed=models - len(values))
+    return Observations(
+        values=by_seed(values, seeds[kept]),
+        runs=len(runs),
+        distinct=models,
+        failed=models - len(values),
+        seeds=int(seeds[each].nunique()) if _repeated(seeds[each]) else None,
+    )
 
 
 def by_seed(values: np.ndarray, seeds: pd.Series) -> np.ndarray:
-    """Of models of several seeds, of which one has several models, a value a seed: the mean of its models,
-    which are not independent of each other. Else the values themselves."""
-    if not 1 < seeds.nunique() < len(values):
+    """(R,) or (R, N) values of distinct models. Of several seeds, of which one has several models, a value a
+    seed: the mean of its models, which are not independent of each other. Else the values themselves."""
+    if not _repeated(seeds):
         return values
-    return pd.Series(values).groupby(seeds.to_numpy(), sort=False).mean().to_numpy()
+    means = pd.DataFrame(values).groupby(seeds.to_numpy(), sort=False).mean().to_numpy()
+    return np.asarray(means.reshape(-1, *values.shape[1:]))
+
+
+def _repeated(seeds: pd.Series) -> bool:
+    """Whether distinct models are of several seeds, and several of one seed."""
+    return 1 < seeds.nunique() < len(seeds)
 
 
 def succeeded(runs: pd.DataFrame, view: View, metric: str) -> pd.DataFrame:

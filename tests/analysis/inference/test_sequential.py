@@ -164,6 +164,19 @@ def test_seeds_that_begin_to_repeat_as_copies_leave_nothing_to_add():
     assert answer.value is None, "two seeds are two observations, which carry no interval"
 
 
+def test_seeds_whose_repetitions_differ_are_one_observation_each():
+    kept = dict(enumerate((0.5, 0.7, 0.52, 0.72, 0.51, 0.71), start=1))
+    seeds = {r: "ab"[(r - 1) % 2] for r in kept}
+    weights = {r: f"{r}" for r in kept}
+    several = Sample(set_id="s", family=FAMILY, metric="accuracy", values=kept, weights=weights, seeds=seeds)
+    assert several.first(2).tolist() == [0.5, 0.7]
+    assert several.first(6) == pytest.approx([0.51, 0.71])
+    answer = decide(Rule(what=What.MEAN, limit=1.0), (6,), 1, [several]).answers[0]
+    assert answer.how.startswith("no interval yet: needs 5 seeds")
+    one = dataclasses.replace(several, seeds=dict.fromkeys(kept, "a"))
+    assert len(one.first(6)) == 6
+
+
 def test_one_run_a_set_decides_nothing():
     for what in What:
         samples = [sample("a", [0.1]), sample("b", [0.9])]

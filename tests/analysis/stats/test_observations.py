@@ -5,11 +5,21 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from analysis.load.predictions import read_predictions
 from analysis.load.study import View, by_threads, load_study
-from analysis.stats.observations import distinct, failures, mark_failures, observed, values_by_threads
+from analysis.quality.performance import performance
+from analysis.stats import statistics
+from analysis.stats.observations import (
+    by_seed,
+    distinct,
+    failures,
+    mark_failures,
+    observed,
+    values_by_threads,
+)
 from tests.analysis.provenance.test_overrides import as_project
 
 
@@ -64,7 +74,36 @@ def test_without_weights_equal_values_of_runs_that_differ_all_count_in_the_mean(
         study.run(1, repetition, accuracies=(0.5, accuracy), weights=f"{repetition}")
         study.run(1, repetition + 4, seed=2, weights=f"of 2 {repetition}")
     found = observed(without_weights(study)["1"], View.LAST, "accuracy")
-    assert list(found.values) == [0.8, 0.8, 0.8, 0.9, 0.75]  # those of seed 2 are all equal
+    assert list(found.values) == pytest.approx([0.825, 0.75])  # those of seed 2 are all equal
+
+
+def test_each_of_several_seeds_with_several_models_is_one_observation(study):
+    for repetition in range(1, 9):
+        seed = (repetition + 1) // 2
+        accuracy = 0.5 + 0.1 * seed + 0.01 * (repetition % 2)
+        study.run(1, repetition, seed=seed, weights=f"{repetition}", accuracies=(0.5, accuracy))
+        study.run(2, repetition, weights=f"{repetition}", accuracies=(0.5, accuracy))  # of one seed
+    found = observed(first(study), View.LAST, "accuracy")
+    assert found.values == pytest.approx([0.605, 0.705, 0.805, 0.905])
+    assert (found.runs, found.distinct, found.seeds, found.mean().n) == (8, 8, 4, 4)
+    assert found.failure_rate().low is None
+    one = observed(first(study, "2"), View.LAST, "accuracy")
+    assert (len(one.values), one.seeds) == (8, None)
+    row = performance(load_study(study.directory)).frame.iloc[0]
+    assert (row.n, row.models, row.seeds, row.observations) == (8, 8, 4, 4)
+    assert row["mean"] == pytest.approx(0.755)
+    assert np.isnan(row.mean_low)
+
+
+@pytest.mark.parametrize(("seeds", "repetitions"), [(5, 6), (10, 3)])
+def test_intervals_over_seeds_that_do_not_repeat_cover_as_often_as_they_say(seeds, repetitions):
+    rng, held = np.random.default_rng(1), 0
+    names = pd.Series(np.repeat(np.arange(seeds), repetitions))
+    for _ in range(300):
+        values = rng.normal(0, 0.01, seeds)[names] + rng.normal(0, 0.0005, len(names))
+        mean = statistics.mean(by_seed(values, names))
+        held += mean.low <= 0 <= mean.high
+    assert 0.92 <= held / 300 <= 0.98
 
 
 def test_the_values_by_thread_count_are_observations(study):
