@@ -12,10 +12,10 @@ import pandas as pd
 
 from analysis.load.predictions import Predictions
 from analysis.load.runs import Problem, read_stored
-from analysis.load.study import StudyData, View, by_threads
+from analysis.load.study import StudyData, View, by_seeds, by_threads
 from analysis.results.model import ACROSS, WHERE, Kind, Table, col, cols, count, counts, interval
 from analysis.stats import statistics
-from analysis.stats.observations import Observations, distinct
+from analysis.stats.observations import SEEDS_NOTE, Observations, distinct, over_seeds
 from guest.records.codec import RecordError
 from guest.records.robustness import Point, Robustness, decode
 
@@ -58,24 +58,33 @@ def robustness_tables(
 
 def flips(study: StudyData, predictions: Predictions) -> Table:
     """Samples that flip: not all runs put them in one class. By true class, with the mean confidence
-    (softmax of the predicted class) over all runs, of samples that flip and of those that do not."""
+    (softmax of the predicted class) over all runs, of samples that flip and of those that do not; of several
+    fixed seeds seed by seed."""
+    names = ("share", "sure_flipped", "sure_stable")
+    measures: dict[str, tuple[str | None, float]] = dict.fromkeys(names, (None, 1.0))
     rows: list[dict[str, Any]] = []
     for head, view, runs in study.by_view():
         truth = predictions.truth[head["workload"]]
-        scopes = {name: setting for name, setting in by_threads(runs).items() if len(setting) > 1}
-        if runs.label.nunique() > 1:
-            scopes[ACROSS] = runs
-        for scope, group in scopes.items():
-            labels = predictions.stack(view, group.run_id)
-            sure = np.stack([predictions.confidence[view][run] for run in group.run_id])
-            rows += [head | {"scope": scope} | row for row in flips_by_class(labels, sure, truth)]
+        parts = by_seeds(runs)
+        scopes = {name: by_seeds(setting) for name, setting in by_threads(runs).items()}
+        scopes[ACROSS] = [part for part in parts if part.label.nunique() > 1]
+        for scope, groups in scopes.items():
+            of_seeds = []
+            for group in groups:
+                if len(group) > 1:
+                    labels = predictions.stack(view, group.run_id)
+                    sure = np.stack([predictions.confidence[view][run] for run in group.run_id])
+                    of_seeds.append(flips_by_class(labels, sure, truth))
+            for classes in zip(*of_seeds, strict=True):
+                found = over_seeds(classes, measures, ("n", "samples", "flips"))
+                rows.append(head | {"scope": scope} | found)
     return Table.of(
         rows,
         *WHERE,
         col("view"),
         col("scope", "threads"),
         col("true_class"),
-        *counts("n", "samples", "flips"),
+        *counts("n", *["seeds"] * any(row["seeds"] > 1 for row in rows), "samples", "flips"),
         interval("share"),
         interval("sure_flipped", "confidence, flipped", Kind.RATIO),
         interval("sure_stable", "confidence, stable", Kind.RATIO),
@@ -83,7 +92,9 @@ def flips(study: StudyData, predictions: Predictions) -> Table:
         title="Prediction stability: which samples flip, and how sure the models were of them",
         note="A sample flips when not all n runs put it in one class. Confidence is the softmax of the "
         "predicted class, averaged over runs and samples. Intervals of 95 % over the samples: Wilson's of "
-        f"the share, Hall's transformed t of the confidence, from {statistics.MEAN_FROM} samples on.",
+        f"the share, Hall's transformed t of the confidence, from {statistics.MEAN_FROM} samples on. "
+        f"{SEEDS_NOTE} Samples and flips are then those of all seeds.",
+        hidden=["seeds"],
     )
 
 

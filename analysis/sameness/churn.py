@@ -11,10 +11,9 @@ import numpy as np
 from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, by_seeds, by_threads
 from analysis.results.model import ACROSS, SCOPE, VIEWS_NOTE, Kind, Table, col, counts, interval
-from analysis.sameness.seeds import SEEDS_NOTE, over_seeds
 from analysis.stats import metrics, statistics
 from analysis.stats.crossed import mcnemar
-from analysis.stats.observations import distinct, of_pairs
+from analysis.stats.observations import SEEDS_NOTE, distinct, of_pairs, over_seeds
 
 
 def churn(study: StudyData, predictions: Predictions) -> Table:

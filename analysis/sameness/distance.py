@@ -11,9 +11,9 @@ import pandas as pd
 from analysis.load.study import StudyData, View, by_seeds, by_threads
 from analysis.results.model import ACROSS, SCOPE, Table, col, count, interval
 from analysis.sameness.logits import MOST, logit_rows
-from analysis.sameness.seeds import SEEDS_NOTE
 from analysis.sameness.weights import ALL_PAIRS_UP_TO, weight_rows
 from analysis.stats import statistics
+from analysis.stats.observations import SEEDS_NOTE
 
 BASE = ("workload", "variant", "view", "scope", "n", "seeds", "remark")
 

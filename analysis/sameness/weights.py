@@ -17,9 +17,8 @@ from safetensors.numpy import load
 from analysis.load.runs import checked_bytes
 from analysis.load.study import StudyData, View, by_seeds, by_threads
 from analysis.results.model import ACROSS
-from analysis.sameness.seeds import over_seeds
 from analysis.stats.numerics import l2_of_units
-from analysis.stats.observations import of_pairs
+from analysis.stats.observations import of_pairs, over_seeds
 from guest.records.codec import RecordError
 from guest.records.run import SELECTED, WEIGHTS
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,10 @@ FAILED_NOTE = (
     "A training failed where its metric or its last training loss is not finite, where it puts every test "
     "sample in one class, or, if accuracy is the primary metric, where the accuracy of its predictions does "
     "not exceed that of always answering the most common class."
+)
+SEEDS_NOTE = (
+    "With several fixed seeds only runs of one seed are compared, and the means are over so many seeds, with "
+    "Hall's interval over them."
 )
 
 
@@ -167,6 +172,22 @@ def of_pairs(
     found = statistics.mean_of_pairs(value, parts, most=most)
     copies = any(models < runs for runs, models in counts)
     return dataclasses.replace(found, low=None, high=None) if copies else found
+
+
+def over_seeds(
+    parts: Sequence[dict[str, Any]], measures: Mapping[str, tuple[str | None, float]], counted: Sequence[str]
+) -> dict[str, Any]:
+    """One row for those of the single seeds: what is `counted` is added up, and of `measures` (with the names
+    of their bounds, and the most they can be) the seeds have a mean: seeds are independent, the pairs of one
+    are not."""
+    row = parts[0] | {"seeds": len(parts)}
+    if len(parts) == 1:
+        return row
+    row |= {name: sum(part[name] for part in parts) for name in counted}
+    for name, (bounds, most) in measures.items():
+        values = [part[name] for part in parts if part[name] is not None]
+        row |= statistics.mean(values, within=(0.0, most)).cells(name, bounds)
+    return row
 
 
 def mark_failures(study: StudyData, predictions: Predictions) -> StudyData:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.load.predictions import read_predictions
 from analysis.load.study import load_study
 from analysis.pipeline import analyze
-from analysis.quality.robustness import flips_by_class, read_robustness
+from analysis.quality.robustness import flips, flips_by_class, read_robustness
 from analysis.results.model import ACROSS
 from analysis.results.printing import Format, render
 from guest.records.codec import seal
@@ -51,6 +52,25 @@ def test_a_study_tells_flips_within_and_across_with_the_softmax_of_its_logits(us
     assert list(fixed.n) == [3, 3, 3, 9]
     # Logits are 1 for the predicted class and 0 for two others; on 4 threads too, for class 2 is there.
     assert fixed.sure_flipped.iloc[-1] == pytest.approx(np.e / (np.e + 2), abs=1e-6)
+
+
+def test_runs_of_other_seeds_are_no_flips(study):
+    predicted = {1: (0, 1, 2, 0), 2: (0, 1, 1, 0), 3: (1, 1, 2, 0)}
+    for seed, labels in predicted.items():
+        for cpus in (1, 2):
+            for r in (1, 2):
+                flipped = (*labels[:3], 1) if (seed, cpus) == (3, 2) else labels
+                study.run(cpus, 2 * seed + r, seed=seed, weights=f"{seed} {flipped}", predicted=flipped)
+    study.run(1, 20, seed=4, weights="alone", predicted=(1, 0, 0, 1))  # with no run to compare it with
+    table = flips(*read_predictions(load_study(study.directory)))
+    frame = table.frame
+    rows = frame[(frame["view"] == "last") & (frame.true_class == "all")].set_index("scope")
+    assert list(rows.index) == ["1", "2", ACROSS]
+    assert list(rows.flips) == [0, 0, 1]
+    assert rows.loc[ACROSS, ["n", "seeds", "samples"]].tolist() == [12, 3, 12]
+    assert rows.loc[ACROSS].share == pytest.approx(1 / 12)
+    assert rows.share_low.isna()[ACROSS], "three seeds carry no interval"
+    assert "seeds" in [column.source for column in table.columns]
 
 
 def test_without_results_there_are_no_tables_of_them(usual):
