@@ -3,21 +3,24 @@ and how the stored models bear noise and attack, from what `vbstudy sweep --robu
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from analysis.load.predictions import Predictions
 from analysis.load.runs import Problem, read_stored
 from analysis.load.study import StudyData, View, by_seeds, by_threads
 from analysis.results.model import ACROSS, WHERE, Kind, Table, col, cols, count, counts, interval
 from analysis.stats import statistics
-from analysis.stats.observations import SEEDS_NOTE, Observations, distinct, over_seeds
+from analysis.stats.observations import SEEDS_NOTE, Observations, by_seed, distinct, over_seeds
 from guest.records.codec import RecordError
-from guest.records.robustness import Point, Robustness, decode
+from guest.records.robustness import Point, Robustness, Transfer, decode
 
 ATTACKS = {"noise": "Gaussian noise", "fgsm": "FGSM"}
 ALL_CLASSES = "all"
@@ -140,7 +143,7 @@ def perturbed(study: StudyData, by_run: dict[str, Robustness]) -> Table:
         for attack, title in ATTACKS.items():
             for i, point in enumerate(_points(results[0], attack)):
                 row = head | {"attack": title, "strength": point.strength}
-                rows.append(row | _across(sets, by_run, attack, i) | _changed(results, attack, i))
+                rows.append(row | _across(sets, by_run, attack, i) | _changed(models, results, attack, i))
     return Table.of(
         rows,
         *WHERE,
@@ -158,8 +161,9 @@ def perturbed(study: StudyData, by_run: dict[str, Robustness]) -> Table:
         note="Strengths are in units of the pixels' range: the SD of the noise, the step of FGSM. All models "
         "see the same noise, and are evaluated on one thread. SD and max-min are those of the thread "
         "counts' means; 'changed' is the share of samples put in another class than unperturbed, over the "
-        "distinct models of all thread counts, each once. Over the distinct runs, for these test samples. "
-        + statistics.INTERVALS_NOTE,
+        "distinct models of all thread counts. Over the distinct runs, for these test samples; where several "
+        "seeds gave several models each, over the means of the seeds. Models of one seed on several thread "
+        "counts carry no interval of 'changed'. " + statistics.INTERVALS_NOTE,
         hidden=["samples"],
     )
 
@@ -180,9 +184,10 @@ def _across(
 ) -> dict[str, Any]:
     found = []
     for runs in sets.values():
-        results = [by_run[run] for run in distinct(runs, View.LAST).run_id]
-        values = np.array([_points(r, attack)[i].correct / r.samples for r in results])
-        found.append(Observations(values=values, runs=len(runs), distinct=len(values), failed=0))
+        models = distinct(runs, View.LAST)
+        results, seeds = [by_run[run] for run in models.run_id], models.seeds_used
+        values = by_seed(np.array([_points(r, attack)[i].correct / r.samples for r in results]), seeds)
+        found.append(Observations(values=values, runs=len(runs), distinct=len(results), failed=0))
     each = [one.mean(within=statistics.PROPORTION) for one in found]
     within = [one.sd() for one in found]
     means = np.array([mean.value for mean in each])
@@ -200,10 +205,13 @@ def _across(
     }
 
 
-def _changed(results: list[Robustness], attack: str, i: int) -> dict[str, Any]:
-    """Of distinct models."""
-    shares = [_points(result, attack)[i].changed / result.samples for result in results]
-    return statistics.mean(shares, within=statistics.PROPORTION).cells("changed")
+def _changed(models: pd.DataFrame, results: list[Robustness], attack: str, i: int) -> dict[str, Any]:
+    """Of distinct models and their results."""
+    shares = np.array([_points(result, attack)[i].changed / result.samples for result in results])
+    found = statistics.mean(by_seed(shares, models.seeds_used), within=statistics.PROPORTION)
+    if models.seeds_used.nunique() == 1 < models.threads.nunique():
+        found = dataclasses.replace(found, low=None, high=None)
+    return found.cells("changed")
 
 
 def transfer(study: StudyData, by_run: dict[str, Robustness]) -> Table:
@@ -212,16 +220,22 @@ def transfer(study: StudyData, by_run: dict[str, Robustness]) -> Table:
     for workload, variant, runs in study.experiments():
         threads = dict(zip(runs.run_id, runs.threads, strict=True))
         weights = dict(zip(runs.run_id, runs.last_weights_sha256, strict=True))
-        cells: dict[tuple[str, str, float], list[tuple[int, int, bool]]] = {}
+        seeds = dict(zip(runs.run_id, runs.seeds_used, strict=True))
+        cells: dict[tuple[str, str, float], dict[tuple[str, str], tuple[Transfer, str, str]]] = {}
         for run in runs.run_id:
             for t in by_run[run].transfer if run in by_run else ():
                 if weights.get(t.run_id) == t.weights:
                     key = (threads[run], threads[t.run_id], t.strength)
-                    cells.setdefault(key, []).append((t.made, t.transferred, t.weights == weights[run]))
+                    pair = (weights[run], t.weights)
+                    cells.setdefault(key, {}).setdefault(pair, (t, seeds[run], seeds[t.run_id]))
+        several = len(set(seeds.values())) > 1
         for (made_on, tried_on, strength), pairs in cells.items():
-            made = sum(m for m, _, _ in pairs)
-            shares = [transferred / m for m, transferred, _ in pairs if m]
-            low, high = statistics.ratio_of_sums([t for _, t, _ in pairs], [m for m, _, _ in pairs])
+            each = [t for t, _, _ in pairs.values()]
+            made = sum(t.made for t in each)
+            shares = [t.transferred / t.made for t in each if t.made]
+            ends = [(a, b) for _, a, b in pairs.values()] if several else list(pairs)
+            groups = pd.DataFrame([(t.transferred, t.made) for t in each]).groupby(_linked(ends)).sum()
+            low, high = statistics.ratio_of_sums(groups[0].tolist(), groups[1].tolist())
             rows.append(
                 {
                     "workload": workload,
@@ -230,9 +244,9 @@ def transfer(study: StudyData, by_run: dict[str, Robustness]) -> Table:
                     "made_on": made_on,
                     "tried_on": tried_on,
                     "n": len(pairs),
-                    "copies": sum(same for _, _, same in pairs),
+                    "copies": sum(a == b for a, b in pairs),
                     "made": made,
-                    "share": sum(t for _, t, _ in pairs) / made if made else None,
+                    "share": sum(t.transferred for t in each) / made if made else None,
                     "low": low,
                     "high": high,
                     "least": min(shares) if shares else None,
@@ -250,8 +264,17 @@ def transfer(study: StudyData, by_run: dict[str, Robustness]) -> Table:
         *cols("least", "most", kind=Kind.METRIC),
         name="transfer",
         title="Do adversarial examples transfer to the models of other thread counts?",
-        note="FGSM on samples that both models classify correctly; n pairs of models with equal repetition "
-        "(within a thread count: with the next), of which 'copies' are one model twice. The share "
-        "transferred is over all examples, with a 95 % interval over the pairs (ratio estimator, Student's "
-        "t); least and most are those of single pairs.",
+        note="FGSM on samples that both models classify correctly; n different pairs of models with equal "
+        "repetition (within a thread count: with the next), of which 'copies' are one model twice. The share "
+        "transferred is over all examples, with a 95 % interval (ratio estimator, Student's t) over the "
+        "pairs; those of one seed, and those that share a model or a seed, count as one. Least and most are "
+        "those of single pairs.",
     )
+
+
+def _linked(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    """(n,) a number for each pair, equal for those that are linked by what they have in common."""
+    ends = pd.factorize(np.array(pairs, dtype=object).ravel())[0].reshape(-1, 2)
+    size = int(ends.max()) + 1
+    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(size, size))
+    return np.asarray(connected_components(graph, directed=False)[1][ends[:, 0]])

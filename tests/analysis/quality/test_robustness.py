@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 from analysis.load.predictions import read_predictions
 from analysis.load.study import load_study
 from analysis.pipeline import analyze
-from analysis.quality.robustness import flips, flips_by_class, read_robustness
+from analysis.quality.robustness import flips, flips_by_class, perturbed, read_robustness, transfer
 from analysis.results.model import ACROSS
 from analysis.results.printing import Format, render
+from analysis.stats import statistics
 from guest.records.codec import seal
 from guest.records.robustness import Point, Robustness, Transfer
 from guest.records.run import RECORD, decode_record
@@ -100,21 +102,82 @@ def test_accuracy_under_perturbation_is_compared_across_thread_counts(study):
 
 def test_transfer_is_pooled_over_pairs_and_copies_are_counted(study):
     one, two = (study.run(cpus, weights=f"w{cpus}") for cpus in (1, 2))
-    again = study.run(2, 2, weights="w2")
-    weights = {f: decode_record((f / RECORD).read_bytes()).result.hashes.weights for f in (one, two, again)}
+    again, copy = study.run(2, 2, weights="v2"), study.run(2, 3, weights="w2")
+    folders = (one, two, again, copy)
+    weights = {f: decode_record((f / RECORD).read_bytes()).result.hashes.weights for f in folders}
 
     def tried(folder: Any, made: int, transferred: int) -> Transfer:
         run = decode_record((folder / RECORD).read_bytes()).spec.run_id
         return Transfer(run_id=run, weights=weights[folder], strength=0.1, made=made, transferred=transferred)
 
-    measure(one, (9,), (tried(two, 4, 3), tried(again, 6, 1)))
-    measure(two, (9,), (tried(one, 0, 0), tried(again, 5, 5)))
+    measure(one, (9,), (tried(two, 4, 3), tried(again, 6, 1), tried(copy, 4, 3)))
+    measure(two, (9,), (tried(one, 0, 0), tried(copy, 5, 5)))
     frame = analyze(study.directory).tables["transfer"].frame.set_index(["made_on", "tried_on"])
     across = frame.loc[("1", "2")]
     assert (across.n, across.copies, across.made) == (2, 0, 10)
     assert (across.share, across.least, across.most) == pytest.approx((0.4, 1 / 6, 0.75))
     assert frame.loc[("2", "2")][["copies", "share"]].tolist() == [1, 1.0]
     assert np.isnan(frame.loc[("2", "1")].share)
+    assert across.low is None or np.isnan(across.low), "both pairs have the model of one thread"
+
+
+def results(study: Any, shares: dict[str, float]) -> tuple[Any, dict[str, Robustness]]:
+    """A study, and for each of its runs 100 samples, of which the share of its seed is changed, and of its
+    adversarial examples transfers to the other thread counts."""
+    data, found = load_study(study.directory), {}
+    runs = data.runs
+    for run in runs.itertuples():
+        count = round(100 * shares[run.seeds_used])
+        points = (Point(strength=0.1, correct=100 - count, changed=count),)
+        others = runs[(runs.repetition == run.repetition) & (runs.threads != run.threads)]
+        found[run.run_id] = Robustness(
+            run_id=run.run_id, weights=run.last_weights_sha256, seed=1, samples=100, noise=points,
+            fgsm=points,
+            transfer=tuple(
+                Transfer(
+                    run_id=o.run_id, weights=o.last_weights_sha256, strength=0.1, made=100, transferred=count
+                )
+                for o in others.itertuples()
+            ),
+        )  # fmt: skip
+    return data, found
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_intervals_of_several_fixed_seeds_are_over_the_seeds(study, repeats):
+    counts = (10, 25, 30, 50, 35)
+    for seed in range(1, 6):
+        for r in (1, 2):
+            for cpus in (1, 2, 4):
+                model = f"{cpus} {seed}" if repeats else f"{cpus} {seed} {r}"
+                study.run(cpus, 2 * seed + r, seed=seed, weights=model)
+    names = load_study(study.directory).runs.seeds_used.unique()
+    data, found = results(study, {name: n / 100 for name, n in zip(names, counts, strict=True)})
+    over_seeds = statistics.mean(np.array(counts) / 100)
+    row = perturbed(data, found).frame.iloc[0]
+    assert (row.changed, row.changed_low, row.changed_high) == pytest.approx(
+        (0.3, over_seeds.low, over_seeds.high)
+    )
+    assert row.mean_low[0] == pytest.approx(1 - over_seeds.high)
+    pairs = transfer(data, found).frame
+    assert set(pairs.n) == {5 if repeats else 10}
+    low, high = statistics.ratio_of_sums(counts, [100] * 5)
+    assert pairs.share.tolist() == pytest.approx([0.3] * 6)
+    assert pairs.low.tolist() == pytest.approx([low] * 6)
+    assert pairs.high.tolist() == pytest.approx([high] * 6)
+
+
+def test_models_of_one_seed_on_several_thread_counts_carry_no_interval(study):
+    for cpus in (1, 2, 4, 6, 8):
+        study.run(cpus, weights=f"{cpus}")
+    data, found = results(study, {load_study(study.directory).runs.seeds_used.iloc[0]: 0.3})
+    found = {
+        name: dataclasses.replace(each, noise=(Point(strength=0.1, correct=70 - i, changed=30 + i),))
+        for i, (name, each) in enumerate(found.items())
+    }
+    row = perturbed(data, found).frame.iloc[0]
+    assert row.changed == pytest.approx(0.32)
+    assert row.changed_low is None or np.isnan(row.changed_low)
 
 
 def test_results_of_other_models_and_damaged_ones_are_named_and_left_out(study):
