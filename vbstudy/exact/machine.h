@@ -11,6 +11,7 @@
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/stack.h>
@@ -725,7 +726,9 @@ bool lstm(Call& call) {
         call.tensor(5).numel() != x.size(1) * units || call.tensor(6).numel() != x.size(1) * units)
         return false;
     LstmFunction::Tensors t;
-    for (size_t i = 0; i < 7; ++i) t.push_back(call.dense(i));  // biases that are not wanted are zeros
+    for (size_t i = 0; i < 7; ++i) t.push_back(call.dense(i));
+    for (const size_t i : {3, 4})  // biases that are not wanted are zeros in the shape of the weights
+        if (t[i].dim() != 1) t[i] = at::zeros({4 * units}, x.options());
     auto found = at::GradMode::is_enabled()
                      ? LstmFunction::apply(reverse, t[0], t[1], t[2], t[3], t[4], t[5], t[6])
                      : LstmFunction::forward_of(t, reverse);

@@ -95,7 +95,10 @@ def test_what_exact_mode_recorded_is_differentiated_after_it_too_and_the_other_w
         assert near(of(recorded, differentiated), usual)
 
 
-def test_a_layer_that_is_differentiated_twice_has_one_answer(layer: torch.nn.LSTM) -> None:
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_that_is_differentiated_twice_has_one_answer(bias: bool) -> None:
+    layer = torch.nn.LSTM(32, 64, bias=bias, batch_first=True)
+
     def penalty() -> list[torch.Tensor]:
         x = X.clone().requires_grad_()
         (slope,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
@@ -103,7 +106,10 @@ def test_a_layer_that_is_differentiated_twice_has_one_answer(layer: torch.nn.LST
 
     found = everywhere(penalty)
     assert one_answer(found)
+    with exact.mode():
+        found.append(penalty())
     assert near(found[0], penalty())
+    assert near(found[-1], penalty())
 
 
 def test_tensors_that_are_several_arguments_have_each_ones_gradient_when_differentiated_twice() -> None:
