@@ -651,8 +651,13 @@ public:
         c10::impl::ExcludeDispatchKeyGuard unseen(c10::python_ks);
         const auto t = context->get_saved_variables();
         const bool reverse = context->saved_data["reverse"].toBool();
-        auto found = at::GradMode::is_enabled() ? differentiable(t, reverse, gradients)
-                                                : backward_of(kernels_of(context), t, reverse, gradients);
+        const bool batched = std::any_of(gradients.begin(), gradients.end(), [](const Tensor& g) {
+            return g.defined() && g.key_set().has_any(c10::DispatchKeySet(
+                                      {c10::DispatchKey::Batched, c10::DispatchKey::FuncTorchBatched}));
+        });
+        auto found = batched || at::GradMode::is_enabled()
+                         ? differentiable(t, reverse, gradients)
+                         : backward_of(kernels_of(context), t, reverse, gradients);
         found.insert(found.begin(), Tensor());
         return found;
     }
@@ -685,10 +690,13 @@ private:
         return {dx, dw_x, dw_h, db, db.clone(), dh, dc};
     }
 
-    // To be differentiated again: by operations that can be. By an alias of each argument, because one tensor
-    // may be several of them.
+    // To be differentiated again, or by many gradients at once (vmap's): by operations that can be. By an
+    // alias of each argument, because one tensor may be several of them.
     static Tensors differentiable(Tensors t, bool reverse, const Tensors& gradients) {
-        for (auto& one : t) one = one.view_as(one);
+        const bool again = at::GradMode::is_enabled();
+        at::AutoGradMode recorded(true);
+        for (auto& one : t)
+            one = again ? one.view_as(one) : one.detach().set_requires_grad(one.requires_grad());
         const auto s = shape(t, reverse);
         auto h = t[5].view({s.samples, s.units}), c = t[6].view({s.samples, s.units});
         Tensors outputs(s.steps);
@@ -706,7 +714,7 @@ private:
             if (gradients[i].defined()) of.push_back(results[i]), given.push_back(gradients[i]);
         for (size_t i = 0; i < 7; ++i)
             if (t[i].requires_grad()) by.push_back(t[i]);
-        auto next = torch::autograd::grad(of, by, given, std::nullopt, true, true);
+        auto next = torch::autograd::grad(of, by, given, std::nullopt, again, true);
         Tensors found;
         for (size_t i = 0, j = 0; i < 7; ++i) found.push_back(t[i].requires_grad() ? next[j++] : Tensor());
         return found;

@@ -112,6 +112,17 @@ def test_a_layer_that_is_differentiated_twice_has_one_answer(bias: bool) -> None
     assert near(found[-1], penalty())
 
 
+def test_many_gradients_at_once_are_those_of_one_at_a_time(layer: torch.nn.LSTM) -> None:
+    x = X.clone().requires_grad_()
+    directions = torch.randn(3, BATCH, 18, 64)
+    with exact.mode():
+        output, by = layer(x)[0], [x, *layer.parameters()]
+        found = torch.autograd.grad(output, by, directions, retain_graph=True, is_grads_batched=True)
+        single = [torch.autograd.grad(output, by, one, retain_graph=True) for one in directions]
+    assert not any(gradient.requires_grad for gradient in found)
+    assert near(list(found), [torch.stack(gradients) for gradients in zip(*single, strict=True)])
+
+
 def test_tensors_that_are_several_arguments_have_each_ones_gradient_when_differentiated_twice() -> None:
     layer = torch.nn.LSTM(64, 64)
     layer.bias_hh_l0 = layer.bias_ih_l0
