@@ -116,10 +116,15 @@ std::optional<Plan> convolution(
     return Plan{pieces_of_convolution(flops, elements, batch), batch, 1, {{0, 0}}, {0}};
 }
 
+// Partial sums of half precision would be rounded, or overflow: such sums are not cut.
+bool rounds(const Tensor& t, const IValue& type = {}) {
+    return at::isReducedFloatingType(type.isNone() ? t.scalar_type() : type.toScalarType());
+}
+
 std::optional<Plan> convolution_backward(
     Arguments a) {  // grad_output, input, weight, bias_sizes, ..., transposed, ...
     const auto &gradient = a[0].toTensor(), &input = a[1].toTensor(), &weight = a[2].toTensor();
-    if (input.dim() < 3 || !input.numel()) return {};
+    if (input.dim() < 3 || !input.numel() || rounds(gradient)) return {};
     double places = 1;
     const auto& larger = a[7].toBool() ? input : gradient;
     for (int64_t i = 2; i < larger.dim(); ++i) places *= larger.size(i);
@@ -197,6 +202,7 @@ std::optional<Plan> group_norm(Arguments a) {  // input, weight, bias, N, ...
 
 std::optional<Plan> group_norm_backward(Arguments a) {  // grad_out, input, mean, rstd, weight, N, ...
     const auto& input = a[1].toTensor();
+    if (rounds(input)) return {};
     return by_elements(
         input.numel(), {0, input.size(0), 1, {{0, 0}, {1, 0}, {2, 0}, {3, 0}}, {0, SUM, SUM}, 5});
 }
@@ -222,14 +228,14 @@ std::optional<Plan> softmax_backward(Arguments a) {  // grad_output, output, dim
     return across(a, a[2].toInt(), {0, 0, 1, {{0, 0}, {1, 0}}});
 }
 
-std::optional<Plan> sum_all(Arguments a) {
+std::optional<Plan> sum_all(Arguments a) {  // self, dtype
     const auto& t = a[0].toTensor();
     const int64_t dim = largest(t, -1);
-    if (dim < 0) return {};
+    if (dim < 0 || rounds(t, a[1])) return {};
     return by_elements(t.numel() / SUMMED, {0, t.size(dim), 1, {{0, dim}}, {SUM}});
 }
 
-std::optional<Plan> sum_dims(Arguments a) {  // self, dim, keepdim, ...
+std::optional<Plan> sum_dims(Arguments a) {  // self, dim, keepdim, dtype
     const auto& t = a[0].toTensor();
     if (!t.dim()) return {};
     std::vector<bool> summed(t.dim(), false);
@@ -249,7 +255,7 @@ std::optional<Plan> sum_dims(Arguments a) {  // self, dim, keepdim, ...
         if (!a[2].toBool()) at -= std::count(summed.begin(), summed.begin() + kept, true);
         return by_elements(t.numel() / SUMMED, {0, t.size(kept), BLOCK, {{0, kept}}, {at}});
     }
-    if (gone < 0) return {};
+    if (gone < 0 || rounds(t, a[3])) return {};
     return by_elements(t.numel() / SUMMED, {0, t.size(gone), 1, {{0, gone}}, {SUM}});
 }
 

@@ -117,6 +117,25 @@ def test_a_product_whose_partial_sums_would_be_rounded_again_is_not_cut_along_it
     assert torch.equal(found, torch.mm(a, b))
 
 
+def test_sums_in_half_precision_whose_parts_would_overflow_are_not_cut() -> None:
+    sign, long = torch.ones(64, 1, 1, 1).half(), torch.ones(600_000, 2).half()
+    sign[32:], long[300_000:] = -1, -1
+    images = torch.randn(64, 16, 48, 48).half()
+
+    def of_bias(layer: torch.nn.Module) -> torch.Tensor:
+        y = layer.half()(images)
+        (found,) = torch.autograd.grad(y, layer.get_parameter("bias"), 2 * sign.expand_as(y))
+        return found
+
+    for compute in (
+        long.sum,
+        lambda: long.sum(0),
+        lambda: of_bias(torch.nn.Conv2d(16, 16, 3, padding=1)),
+        lambda: of_bias(torch.nn.GroupNorm(2, 16)),
+    ):
+        assert not in_exact_mode(compute).any()
+
+
 @pytest.mark.parametrize(("batch", "pieces"), [(8, 1), (64, 2), (128, 4)])
 def test_a_convolutions_weight_gradient_is_the_sum_of_those_of_groups_of_samples(
     batch: int, pieces: int
