@@ -92,7 +92,10 @@ public:
             const bool written = argument.alias_info() && argument.alias_info()->isWrite();
             found.roles_.push_back(argument.is_out() ? OUT : written ? IN_PLACE : IN);
         }
-        found.adds_ = name == "add" || name == "sub" || name == "rsub";
+        found.subtracts_ = name == "sub" || name == "rsub";
+        found.adds_ = name == "add" || found.subtracts_;
+        found.lerps_ = name == "lerp";
+        found.divides_ = name == "addcdiv";
         found.keeps_buffer_ = name == "log_sigmoid_backward";
         found.results_ = schema.returns().size();
         return found;
@@ -103,7 +106,8 @@ public:
     bool operator()(torch::jit::Stack* stack) const {
         if (adds_) {  // one addition is rounded correctly by everyone
             const auto& alpha = torch::jit::peek(*stack, 2, arguments_);
-            if (!alpha.isScalar() || alpha.isComplexDouble() || alpha.toScalar().toDouble() == 1)
+            if (!alpha.isScalar() || alpha.isBool() || alpha.isComplexDouble() ||
+                alpha.toScalar().toDouble() == 1)
                 return false;
         }
         std::vector<at::Tensor> inputs, outputs;
@@ -135,9 +139,13 @@ public:
             }
         }
         if (keeps_buffer_) inputs.pop_back();
-        for (auto& t : inputs) {
+        const auto whole_number = [&](size_t i) { return at::isIntegralType(inputs[i].scalar_type(), true); };
+        if (divides_ && whole_number(1) && whole_number(2)) return false;  // an error, in torch's words
+        for (size_t i = 0; i < inputs.size(); ++i) {
+            auto& t = inputs[i];
             if (t.scalar_type() == at::kFloat) continue;
-            if (!whole) return false;
+            if (!whole || (lerps_ && i < 2) || (subtracts_ && t.scalar_type() == at::kBool))
+                return false;  // the latter two are errors too
             t = t.to(at::kFloat);
         }
         if (outputs.empty()) outputs.resize(results_);
@@ -196,7 +204,7 @@ private:
     std::vector<Function> functions_;
     std::vector<Role> roles_;
     size_t arguments_ = 0, results_ = 0;
-    bool adds_ = false, keeps_buffer_ = false;
+    bool adds_ = false, subtracts_ = false, lerps_ = false, divides_ = false, keeps_buffer_ = false;
 };
 
 // Losses of probabilities; the mean or sum is taken as that of any tensor.

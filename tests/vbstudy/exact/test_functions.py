@@ -171,6 +171,25 @@ def test_other_types_stay_torchs() -> None:
 
 
 @pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(
+    ("compute", "error"),
+    [
+        (lambda x: torch.lerp(x, torch.tensor(1.0, dtype=torch.float64), 0.3), "expected dtype float"),
+        (lambda x: torch.sub(x, torch.tensor(True), alpha=2), "with a bool tensor"),
+        (lambda x: torch.rsub(torch.tensor(True), x, alpha=2), "with a bool tensor"),
+        (lambda x: torch.add(x, x, alpha=False), "Boolean alpha"),
+        (lambda x: torch.addcdiv(x, torch.tensor(1), torch.tensor(2)), "Integer division"),
+    ],
+    ids=["lerp", "sub", "rsub", "add", "addcdiv"],
+)
+def test_types_that_torch_refuses_are_refused(
+    compute: Callable[[torch.Tensor], torch.Tensor], error: str
+) -> None:
+    with pytest.raises(RuntimeError, match=error):
+        compute(torch.rand(3))
+
+
+@pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize("name", ["gelu", "silu", "mish", "elu", "softplus", "logsigmoid", "tanh", "sigmoid"])
 def test_gradients_are_those_of_float64(name: str) -> None:
     of = getattr(torch.nn.functional, name)
