@@ -793,13 +793,19 @@ bool attention(Call& call) {
     return true;
 }
 
+// Lies in memory as (sample, row, head, number), as the gradients of torch's own do.
+Tensor rows_first(const Tensor& t) {
+    return made({t.size(0), t.size(2), t.size(1), t.size(3)}, t).transpose(1, 2);
+}
+
 bool attention_backward(Call& call) {
     Attention s;
     Tensor mask;
     if (!call.ours({0, 1, 2, 3, 4, 5})) return false;
     if (call[6].toDouble() != 0 || !attention_of(call, 1, 8, call[7].toBool(), s, mask)) return false;
     const auto dy = call.tensor(0), y = call.tensor(4), kept = call.dense(5);
-    const auto dq = laid_as(call.tensor(1)), dk = laid_as(call.tensor(2)), dv = laid_as(call.tensor(3));
+    const auto dq = rows_first(call.tensor(1)), dk = rows_first(call.tensor(2)),
+               dv = rows_first(call.tensor(3));
     kernels->attention_backward(
         s, heads(dy), heads(y), in(kept), heads_out(dq), heads_out(dk), heads_out(dv));
     call.results = {dq, dk, dv};

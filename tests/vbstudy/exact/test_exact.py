@@ -189,10 +189,13 @@ def test_attention_lies_in_memory_as_torchs() -> None:
         torch.randn(2, 4, 8, 6).mT,
     )
     for heads in layouts:
-        theirs = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+        of = [heads.detach().requires_grad_() for _ in range(3)]
+        theirs = torch.nn.functional.scaled_dot_product_attention(*of)
+        gradients = torch.autograd.grad(theirs.sum(), of)
         with exact.mode():
-            ours = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
-        torch.testing.assert_close(ours, theirs, check_stride=True)
+            ours = torch.nn.functional.scaled_dot_product_attention(*of)
+            found = torch.autograd.grad(ours.sum(), of)
+        torch.testing.assert_close([ours, *found], [theirs, *gradients], check_stride=True)
 
 
 # What it covers
