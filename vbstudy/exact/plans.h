@@ -186,8 +186,7 @@ std::optional<Plan> layer_norm_backward(Arguments a) {  // grad_out, input, norm
     const auto& input = a[1].toTensor();
     const int64_t rows = input.dim() - static_cast<int64_t>(a[2].toIntVector().size());
     int64_t dim = 0;
-    for (int64_t i = 1; i < rows; ++i)
-        if (input.size(i) > input.size(dim)) dim = i;
+    while (dim + 1 < rows && input.size(dim) == 1) ++dim;  // torch reads pieces of mean and rstd as if dense
     if (rows < 1) return {};
     return by_elements(input.numel() * NORMALISED,
         {0, input.size(dim), 1, {{0, dim}, {1, dim}, {3, dim}, {4, dim}}, {dim, SUM, SUM}});

@@ -87,6 +87,20 @@ def test_a_sum_over_any_dimensions_has_one_answer(shape: list[int], data: st.Dat
     assert one_answer(everywhere(lambda: [x.sum(dims, keep), x.mean(dims, keep), x.sum()]))
 
 
+@pytest.mark.parametrize("rows", [(4, 2048), (2048, 4), (1, 2048), (2048,)])
+def test_a_layer_norms_gradients_are_right_whichever_dimension_is_largest(rows: tuple[int, ...]) -> None:
+    x, w, g = torch.randn(*rows, 64), torch.randn(64), torch.randn(*rows, 64)
+
+    def gradients(dtype: torch.dtype) -> list[torch.Tensor]:
+        inputs = [t.to(dtype).requires_grad_() for t in (x.clone(), w.clone())]
+        return list(torch.autograd.grad(F.layer_norm(inputs[0], (64,), inputs[1]), inputs, g.to(dtype)))
+
+    found = everywhere(lambda: gradients(torch.float32))
+    assert one_answer(found)
+    truth = gradients(torch.float64)
+    torch.testing.assert_close([t.double() for t in found[0]], truth, rtol=1e-4, atol=1e-3)
+
+
 # The bits show how many pieces an operation has: torch's own operations compute the same on one thread.
 
 
