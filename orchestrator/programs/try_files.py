@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from guest.projects import artifacts, events
+from guest.records import csv_values
 from guest.training.training import hash_arrays
 
 ARRAYS = (*artifacts.TORCH, ".safetensors", ".h5", ".hdf5", ".keras", ".npz", ".npy")
@@ -255,9 +256,9 @@ def _columns(path: Path, separator: str) -> Named:
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file, delimiter=separator)
         head = next(rows, [])
-        named = not any(map(artifacts.is_number, head))
+        named = not any(map(csv_values.is_number, head))
         columns = [text.strip() for text in head] if named else [f"column {i + 1}" for i in range(len(head))]
         for row in rows if named else (head, *rows):
             columns += [f"column {i + 1}" for i in range(len(columns), len(row))]
             for name, value in zip(columns, row, strict=False):
-                yield name, value.strip() if artifacts.is_number(value) else _Text(value)
+                yield name, value.strip() if csv_values.is_number(value) else _Text(value)
