@@ -13,8 +13,8 @@ def alive(pid: int) -> bool:
     return state not in "ZX"
 
 
-def ends(pid: int, within_s: float = 120) -> bool:
-    deadline = time.monotonic() + within_s
+def ends(pid: int) -> bool:
+    deadline = time.monotonic() + 120
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     return not alive(pid)

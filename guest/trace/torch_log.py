@@ -50,17 +50,18 @@ _ZEROED = 32 << 20  # bytes; memory of more comes from the kernel, as zeros
 # These overwrite the tensor they are called on: what was in it does not matter.
 _OVERWRITES = frozenset(
     {
-        *("copy_", "fill_", "zero_", "_foreach_copy_"),
-        *(
-            "normal_",
-            "uniform_",
-            "bernoulli_",
-            "random_",
-            "exponential_",
-            "log_normal_",
-            "geometric_",
-            "cauchy_",
-        ),
+        "copy_",
+        "fill_",
+        "zero_",
+        "_foreach_copy_",
+        "normal_",
+        "uniform_",
+        "bernoulli_",
+        "random_",
+        "exponential_",
+        "log_normal_",
+        "geometric_",
+        "cauchy_",
     }
 )
 # These change arguments that their schema calls constant: BatchNorm's running statistics.

@@ -169,12 +169,12 @@ def _proof(
     if overall(verdicts, _deciding(verdicts)) is not Answer.SAME:
         return TierProof(tier=tier, proof=Proof.DIFFERS, why=_how(verdicts), runs=len(mine))
     prints_alike = verdicts[-1].answer in (Answer.SAME, Answer.ABSENT)
-    unlike = "" if prints_alike else f", but for what they print ({_how(verdicts)})"
+    printed = "" if prints_alike else f", but for what they print ({_how(verdicts)})"
     ratio, low, high, pairs = (1.0, None, None, 0) if tier is Tier.SEEDS else cost(trials, labels)
     return TierProof(
         tier=tier,
         proof=Proof.PROVED,
-        why=f"all {len(mine)} runs agree{unlike}",
+        why=f"all {len(mine)} runs agree{printed}",
         runs=len(mine),
         pairs=pairs,
         ratio=ratio,
