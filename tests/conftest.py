@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 import os
 import signal
 
@@ -16,11 +17,19 @@ __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configur
 # guests so.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
+# Collecting tests makes millions of objects that stay: a third of its time goes into looking for garbage.
+gc.disable()
+
 # Other work on the machine must not decide whether a property holds.
 settings.register_profile("unhurried", deadline=None)
 # CI draws the same examples each time: what it finds is of the change that it checks.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "unhurried"))
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -136,6 +136,10 @@ def _results(source: Path, name: str) -> Found:
         else:
             rows[column] = numbers
             metrics.append(column)
+    if "wall_s" in named:
+        given, rows["wall_s"] = rows.wall_s, _numbers(rows.wall_s)
+        if (wrong := rows.wall_s.isna() & given.notna()).any():
+            raise _no_number(source, "wall_s", given, wrong)
     if "epoch" in named:
         if "repetition" not in named:
             raise ImportFormatError(f"{source}: with a column 'epoch', a column 'repetition' is needed too")

@@ -9,8 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.scan.results import PROGRAMS, LintFinding, Scan
-from analysis.scan.run import SCHEMA_VERSION
+from analysis.scan.results import PROGRAMS, SCHEMA_VERSION, LintFinding, Scan
 from guest.records import bounded, plain_json
 from guest.records.bounded import read_bounded
 from guest.records.codec import RecordError, from_json, to_json

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+SCHEMA_VERSION = 1
+
 
 class Level(StrEnum):
     ERROR = "error"  # stops, or does something else than it states

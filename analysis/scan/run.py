@@ -15,9 +15,8 @@ from analysis.scan.files import Tree, walk
 from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.rules import USUAL
 from analysis.scan.project import lint_some, options, put_together
-from analysis.scan.results import Note, Project, Scan
+from analysis.scan.results import SCHEMA_VERSION, Note, Project, Scan
 
-SCHEMA_VERSION = 1
 FEW_FILES = 150  # below, processes cost more than they save
 CHUNK = 40  # files of one project that a process takes at a time
 Progress = Callable[[int, int, str], None]

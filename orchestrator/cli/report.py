@@ -59,7 +59,7 @@ def analyze(
     allow_mixed: bool,
 ) -> None:
     """Print the result on one screen and write the report."""
-    from analysis.results import printing
+    from analysis.results.questions import QUESTIONS
 
     form = "json" if options.as_json else form
     wanted = [name.strip() for name in names.split(",") if name.strip()]
@@ -70,7 +70,11 @@ def analyze(
         raise UsageError(
             f"--table {names}: CSV is one table a call; the report's folder tables/ has all of them"
         )
+    if odd := [name for name in wanted if name not in {"all", *QUESTIONS}]:
+        raise UsageError(f"--table: there is no table {odd[0]!r}; `vbstudy analyze --list-tables` lists all")
     analysis, page = _write(options, output, against, allow_mixed)
+    from analysis.results import printing  # a second or more, as `_write` takes: not before a refusal
+
     if wanted or form != "table":
         note_edited(options, analysis.study.edited)
     console = printing.console_for(sys.stdout)
@@ -132,8 +136,6 @@ def report(options: Options, live: bool, port: int | None, output: Path | None, 
 
 def _write(options: Options, output: Path | None, against: str, allow_mixed: bool) -> tuple[Analysis, Path]:
     """Analyses the study and writes the report; the path of its page."""
-    from analysis.pipeline import analyze
-    from analysis.report.report import write_report
     from orchestrator.study.edited import edited
 
     store, views = options.store(), _views(options)
@@ -142,6 +144,9 @@ def _write(options: Options, output: Path | None, against: str, allow_mixed: boo
         raise UsageError(f"{store.directory}: you may not write to it; name a folder: --output FOLDER")
     plan = _plan(options)
     check_begun(store)
+    from analysis.pipeline import analyze
+    from analysis.report.report import write_report
+
     with analysis_errors(target):
         analysis = analyze(
             store.directory, views, against=against, allow_mixed=allow_mixed, edited=edited(store), plan=plan
@@ -151,13 +156,14 @@ def _write(options: Options, output: Path | None, against: str, allow_mixed: boo
 
 def _views(options: Options) -> tuple[View, ...]:
     """Those that the study evaluates. Raises UsageError where there is no study."""
-    from analysis.load.study import View
     from orchestrator.forecast.model import views
     from orchestrator.study.schema import ModelSelection
 
     store = options.store()
     without_file = store.runs.exists() and not store.study_file.exists()
     selection = ModelSelection.BOTH if without_file else options.study().model_selection
+    from analysis.load.study import View  # pandas with it, which takes a second
+
     return tuple(map(View, views(selection)))
 
 

@@ -41,6 +41,7 @@ STUDIES = {
 }
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("name", STUDIES)
 def test_an_odd_study_is_reported_in_every_format(study, name):
     for run in STUDIES[name]:

@@ -41,6 +41,7 @@ def test_commands_that_offer_something_name_the_folder_of_the_tests(path: str):
     assert all(command.endswith(" tests") for command in commands)
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize(
     ("arguments", "expected"), [([], {"local"}), (["--needs", "sshd,qemu"], {"ssh", "qemu"})]
 )

@@ -115,6 +115,7 @@ def test_a_run_of_stages_that_work_ends_with_a_table_of_them(tmp_path):
     assert [row.split()[::2] for row in table] == [["quick", "done"], ["all", "done"]]
 
 
+@pytest.mark.needs("studies")
 def test_a_stage_that_fails_ends_those_that_ignore_sigterm_and_starts_no_other(tmp_path):
     process = start(tmp_path, "deaf", "fails quick", grace_s=10)
     began = wait_for(tmp_path / "reached-deaf")
@@ -129,6 +130,7 @@ def test_a_stage_that_fails_ends_those_that_ignore_sigterm_and_starts_no_other(t
     assert table[3].endswith("FAILED")
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("stage", ["slow", "deaf"])
 def test_a_stage_that_exceeds_its_limit_is_ended_and_fails_the_run(tmp_path, stage):
     status, output, table = ended(start(tmp_path, f"{stage} quick", deaf_s=2), tmp_path)

@@ -48,6 +48,7 @@ def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.needs("studies")
 def test_a_thread_that_waits_for_ever_fails_the_stage_and_does_not_hold_it(tmp_path):
     ended = run(tmp_path, WAITS_FOR_EVER)
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED

@@ -67,6 +67,7 @@ def seal(record):
     return json.dumps({**record, "record_sha256": digest(record)})
 
 
+@pytest.mark.needs("studies")
 @SLOW
 @given(st.data())
 def test_no_record_whose_checksum_fits_makes_reading_fail_otherwise(whole, tmp_path_factory, data):
@@ -86,6 +87,7 @@ ENVIRONMENTS = st.dictionaries(
 )
 
 
+@pytest.mark.needs("studies")
 @SLOW
 @given(ENVIRONMENTS, st.dictionaries(st.sampled_from(["name", "provider", "host", "accelerator"]), VALUES))
 @example({"cpu": 5, "framework": [1]}, {})
@@ -100,6 +102,7 @@ def test_no_fingerprint_makes_reading_fail(whole, tmp_path_factory, environment,
     read_all(directory)
 
 
+@pytest.mark.needs("studies")
 def test_no_text_of_a_guest_reaches_a_terminal_a_page_or_a_table_as_it_was(tmp_path):
     hostile = "[/red]\x1b[2J\x9b31m\u202e<script>alert(1)</script>"
     study = Fabricator(tmp_path)
@@ -131,6 +134,7 @@ def replace_file(directory, name, content):
 CELLS = st.sampled_from(["1", "2", "nan", "inf", "-1", "1e400", "1_0", "", "x", "a" * 64, "1.5", "٣"])
 
 
+@pytest.mark.needs("studies")
 @SLOW
 @given(st.binary(max_size=60) | st.lists(st.lists(CELLS, min_size=13, max_size=15), max_size=3))
 @example(b"\xff\xfe")
@@ -196,6 +200,7 @@ PREDICTED = {
 }
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("kind", PREDICTED)
 def test_predictions_that_are_none_are_damaged_and_cost_no_memory(whole, tmp_path_factory, kind):
     import tracemalloc
@@ -211,6 +216,7 @@ def test_predictions_that_are_none_are_damaged_and_cost_no_memory(whole, tmp_pat
     assert [problem.path for problem in found.damaged] == [RUN.as_posix()]
 
 
+@pytest.mark.needs("studies")
 @SLOW
 @given(st.dictionaries(HOSTILE_TEXTS | st.text(max_size=30), st.just({"sha256": "a" * 64, "size_bytes": 1})))
 def test_no_names_in_a_manifest_are_followed(whole, tmp_path_factory, names):

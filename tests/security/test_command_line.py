@@ -135,6 +135,7 @@ def test_a_name_that_is_too_long_for_any_file_is_told(vbstudy, command):
     assert LETTERS[:80] in err
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("fails", [errno.ENOSPC, errno.EROFS])
 @pytest.mark.parametrize(
     "command", [["export", "x.zip"], ["export", "mlruns"], ["import", "r.csv"], ["analyze"], ["report"]]

@@ -234,6 +234,7 @@ def watched(directory):
     return [*screens, LiveFile(directory / ".live", 1)]
 
 
+@pytest.mark.needs("studies")
 @SLOW
 @given(
     st.lists(LINES, max_size=4),
@@ -282,6 +283,7 @@ def test_no_guest_ends_a_sweep_in_an_unforeseen_way_or_writes_elsewhere(tmp_path
         assert "\u202e" not in text
 
 
+@pytest.mark.needs("studies")
 @given(st.text() | HOSTILE_TEXTS, st.dictionaries(st.text(max_size=10) | HOSTILE_TEXTS, VALUES))
 def test_an_epoch_s_numbers_are_shown_and_nothing_else_of_it(name, body):
     with contextlib.suppress(ProtocolError):

@@ -106,6 +106,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("kind", SOURCES)
 def test_what_is_imported_is_whole_and_what_is_not_is_refused(tmp_path, monkeypatch, capsys, kind):
     monkeypatch.chdir(tmp_path)

@@ -66,6 +66,7 @@ def target(tmp_path):
     return tmp_path
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("kind", WORDS)
 def test_no_server_holds_up_who_connects_or_fills_its_memory(target, kind, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
@@ -297,6 +298,7 @@ LIMITS = (
 )
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("kind", ACTS)
 def test_no_server_holds_up_who_gives_it_commands_or_fills_its_memory(target, kind, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)

@@ -84,6 +84,7 @@ def test_what_passes_can_be_analysed_drawn_and_shown(study, tmp_path):
             assert not {"\x1b", "\u202e"} & set(path.read_text()), path
 
 
+@pytest.mark.needs("studies")
 def test_a_cell_beyond_all_axes_is_that_of_a_training_that_diverged(study, tmp_path):
     import hashlib
 

@@ -69,6 +69,7 @@ def on_two_cpus(first, second, variant, framework) -> str:
     return f"{sum(these[key] == those[key] for key in both)} of {len(both)}"
 
 
+@pytest.mark.needs("studies")
 def test_the_page_is_what_the_committed_tables_give():
     page = module("page")
     assert PAGE.read_text(encoding="utf-8") == page.page(page.Results(RESULTS))

@@ -114,6 +114,7 @@ def test_a_wheel_has_one_name_and_its_types(wheel):
     assert "vbstudy/py.typed" in names
 
 
+@pytest.mark.needs("studies")
 def test_an_installed_vbstudy_finds_its_vagrantfile(python, folder):
     code = (
         "from vbstudy.__main__ import find_application; find_application(); import vagrant; "
@@ -128,7 +129,7 @@ def test_an_installed_vbstudy_finds_its_vagrantfile(python, folder):
     }
 
 
-@pytest.mark.needs("proof")
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("installed", [True, False], ids=["wheel", "clone"])
 def test_a_study_beside_modules_with_the_names_of_its_own(python, folder, installed):
     pytest.importorskip("torch")
@@ -163,6 +164,7 @@ def block() -> str:
     return BLOCK.format(names=ours - torchs - {"numpy"})
 
 
+@pytest.mark.needs("studies")
 def test_the_library_needs_nothing_but_torch_and_numpy(python, folder, block):
     pytest.importorskip("torch")
     code = "import torch\nfrom vbstudy import exact, report\nexact.enable(strict=True)\n"
@@ -172,6 +174,7 @@ def test_the_library_needs_nothing_but_torch_and_numpy(python, folder, block):
     assert (folder / "weights.npz").is_file()
 
 
+@pytest.mark.needs("studies")
 def test_the_command_line_of_the_library_alone_names_what_is_missing(python, folder, block):
     pytest.importorskip("torch")
     code = "import runpy; runpy.run_module('vbstudy', run_name='__main__')"

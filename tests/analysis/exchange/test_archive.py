@@ -58,6 +58,7 @@ def test_the_folder_in_an_archive_keeps_the_letters_of_the_study(tmp_path):
         assert {name.partition("/")[0] for name in archive.namelist()} == {"Faden-1"}
 
 
+@pytest.mark.needs("studies")
 def test_what_is_unpacked_gives_the_same_analysis(study, packed, tmp_path):
     unpack(packed, tmp_path / "again")
     texts = [render(analyze(folder), Format.JSON) for folder in (study.directory, tmp_path / "again")]

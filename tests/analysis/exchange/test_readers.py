@@ -287,6 +287,13 @@ def test_epochs_are_in_order_of_their_numbers_also_as_texts(tmp_path):
         read(write(tmp_path / "r.json", [rows[0] | {"epoch": "last"}]))
 
 
+def test_a_time_that_is_a_text_is_named_with_its_row(tmp_path):
+    rows = [{"threads": 1, "loss": 1.0, "wall_s": wall_s} for wall_s in ("2.5", None, "1.2 s")]
+    assert [run.wall_s for run in read(write(tmp_path / "r.json", rows[:2])).runs] == [2.5, None]
+    with pytest.raises(ImportFormatError, match="column wall_s, row 3: '1.2 s' is no number"):
+        read(write(tmp_path / "r.json", rows))
+
+
 def test_names_that_look_like_numbers_or_nothing_stay_as_they_are_written(tmp_path):
     cells = ("007,0.10", "1e3,0.1", "NA,None", ",", "True,null")
     text = "\n".join(["workload,variant,threads,acc", *(f"{cell},1,0.5" for cell in cells)])

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from analysis.figures.charts import (
     _sessions,
@@ -104,6 +105,7 @@ def test_the_last_models_are_shown_unless_only_selected_ones_are_asked_for(study
     assert "best validation metric" in churn_map(selected, "lenet5").caption
 
 
+@pytest.mark.needs("studies")
 def test_churn_of_runs_is_ordered_by_thread_count_and_thinned_in_even_steps(study, monkeypatch):
     study.usual(runs=4)
     analysis = analyze(study.directory)
@@ -131,6 +133,7 @@ def test_the_reliability_diagram_shows_the_bins(usual):
     assert np.allclose(points, [[sure, 1], [sure, 1], [sure, 0.75]])
 
 
+@pytest.mark.needs("studies")
 def test_captions_name_intervals_and_lines_that_are_drawn_and_no_others(study):
     for repetition, weights in enumerate("abcde", start=1):
         study.run(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from analysis.figures import figures
 from analysis.figures.figures import boxes
 from analysis.figures.overview import overview
@@ -13,6 +15,7 @@ def _texts(axes):
     return [text.get_text() for text in axes.texts]
 
 
+@pytest.mark.needs("studies")
 def test_each_workload_has_a_line_with_its_results_a_seed(study):
     for workload in ("even", "odd"):
         for cpus in (1, 2, 4):
@@ -33,6 +36,7 @@ def test_each_workload_has_a_line_with_its_results_a_seed(study):
     assert right.get_xlim()[0] == 0
 
 
+@pytest.mark.needs("studies")
 def test_one_workload_has_no_overview_and_several_have_one_at_the_top_of_the_page(
     study, usual, tmp_path, monkeypatch
 ):

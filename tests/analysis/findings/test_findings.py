@@ -41,6 +41,7 @@ def decided(study: Any, name: str, workload: str = "", **more: Table) -> Decisio
     return each[workload] if workload else together(each)
 
 
+@pytest.mark.needs("studies")
 def test_every_finding_is_decided_over_all_and_by_workload(study):
     study.usual("a", runs=2)
     study.usual("b", runs=2)

@@ -50,6 +50,7 @@ def test_exact_is_no_cure_where_it_did_not_run_on_all_thread_counts(study):
     assert answers["so"].startswith("keep one count")
 
 
+@pytest.mark.needs("studies")
 def test_models_are_the_same_at_one_count_only_where_they_were_repeated_there(study):
     for cpus in (1, 2):
         for repetition in (1, 2):
@@ -87,6 +88,7 @@ def test_no_sweep_is_advised_where_all_planned_runs_are_done_or_none_can_begin(s
     assert "sweep" not in dict(next_steps(found))
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("asked", [True, False])
 def test_equal_models_of_guests_of_two_cpu_models_are_identical_across_them(study, asked):
     if asked:
@@ -100,6 +102,7 @@ def test_equal_models_of_guests_of_two_cpu_models_are_identical_across_them(stud
     assert f"made models equal, bit for bit, {said}({n} runs)." in headline(found)
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("weights", ["{cpus}", "{model}"])
 def test_models_that_exact_does_not_make_equal_are_told(study, weights):
     found = exact(study, models=("Haswell", "EPYC"), asked=True, weights=weights)
@@ -140,6 +143,7 @@ SPREAD = tuple(0.51 + 0.02 * i for i in range(10))
 CLOSE = tuple(0.8 + 0.0005 * i for i in range(10))
 
 
+@pytest.mark.needs("studies")
 def test_the_headline_names_the_workloads_in_which_free_seeds_differ(study):
     for name, by in (("far", 0.3), ("open", 0.001)):
         free(study, name, 1, SPREAD)
@@ -234,6 +238,7 @@ def traces(study, **plan):
     return [step for step, _ in next_steps(found) if step.startswith("trace")], untraceable(found)
 
 
+@pytest.mark.needs("studies")
 def test_the_trace_names_its_workload_where_there_are_several(study):
     """`trace` takes the first of study.toml; the analysis sorts by name."""
     for cpus in (1, 2):
@@ -257,6 +262,7 @@ def test_a_project_is_traced_with_fixed_seeds_alone(study):
     assert traces(study) == ([], [OTHER_VARIANT])
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("first", ["Haswell", "Skylake"])
 def test_only_models_of_the_first_cpu_model_are_traced(study, first):
     for model in ("Haswell", "Skylake"):

@@ -31,6 +31,7 @@ def test_equal_thread_counts_have_no_component_on_average():
     assert np.median(found) < 0.1
 
 
+@pytest.mark.needs("studies")
 @given(st.lists(st.lists(st.floats(-5, 5), min_size=2, max_size=4), min_size=2, max_size=4))
 def test_variances_are_not_negative_and_do_not_see_order_or_origin(groups):
     arrays = [np.array(group) for group in groups]

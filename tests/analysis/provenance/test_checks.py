@@ -107,6 +107,7 @@ def test_losses_that_are_not_finite(study):
     assert problem.what == "1 run has a training loss that is not finite"
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize(
     ("other", "named"),
     [

@@ -113,6 +113,7 @@ def test_other_folders_are_left_alone(study, tmp_path, undrawn):
     assert (tmp_path / "mine" / "thesis.tex").exists()
 
 
+@pytest.mark.needs("studies")
 def test_when_writing_fails_the_earlier_report_stays(study, tmp_path, monkeypatch, undrawn):
     study.usual(runs=1)
     analysis = analyze(study.directory)

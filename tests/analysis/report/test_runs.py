@@ -56,6 +56,7 @@ def test_the_view_decides_whose_hashes_and_metrics_are_shown(study):
     assert last.started == "2025-01-01 00:00:00"
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("metric", ["weights", "predictions", "n", "threads", "wall_s", "differs", "top_5"])
 def test_a_projects_metric_may_be_called_as_a_column_is(study, metric):
     study.run(1)

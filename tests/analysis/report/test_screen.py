@@ -147,6 +147,7 @@ def test_no_thread_count_is_recommended_where_not_even_equal_settings_repeat(stu
     assert "so              equal settings give several models: find out why first (F2)" in text
 
 
+@pytest.mark.needs("studies")
 def test_workloads_that_disagree_are_mixed_and_named(study):
     study.usual("a")
     for cpus in (1, 2, 4):

@@ -63,6 +63,7 @@ def test_markdown_begins_with_the_findings(usual):
 WORD = re.compile(r"[^\W_]{3,}")
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_tables_fit_the_terminal_and_no_word_is_cut(usual, width):
     for table in all_tables(usual):
@@ -160,6 +161,7 @@ def test_latex_is_balanced_and_escaped(usual):
     )
 
 
+@pytest.mark.needs("studies")
 def test_several_workloads_are_told_apart(study):
     study.usual("a", runs=2)
     study.usual("b", runs=2)

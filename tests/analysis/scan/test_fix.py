@@ -110,6 +110,7 @@ def test_what_could_not_be_written_back_as_it_was_read_stays(data):
     assert fixed("main.py", data) == (data, 0)
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("line", ["x = {}\n", "f({})\n", "x = x + {}\n"])
 def test_many_listings_of_which_each_hides_another(line):
     for text in (line.format(" + ".join(["os.listdir(d)"] * 40)), line.format("os.listdir(d)") * 40):

@@ -26,6 +26,7 @@ def truth_and_labels(draw, classes=4):
     return truth, draw(arrays(np.uint8, (runs, samples), elements=kind))
 
 
+@pytest.mark.needs("studies")
 @given(truth_and_labels())
 def test_rates_by_class_are_those_of_the_confusion_matrix(data):
     truth, labels = data

@@ -69,6 +69,7 @@ def test_an_arm_machine_does_not_know_whether_a_hypervisor_is_below(arm):
     assert fingerprint.hypervisor() == "unknown (QEMU)"
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("framework", Framework)
 def test_a_fingerprint_is_json_and_names_library_versions(framework):
     found = fingerprint.fingerprint(framework)

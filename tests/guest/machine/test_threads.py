@@ -91,6 +91,7 @@ def printed_by(code: str, asked: ThreadSpec) -> list:
     return json.loads(done.stdout)
 
 
+@pytest.mark.needs("studies")
 def test_numpys_own_threads_are_set_in_the_run_and_read_back():
     code = (
         "import numpy, json; from guest.machine import threads\n"
@@ -104,6 +105,7 @@ def test_numpys_own_threads_are_set_in_the_run_and_read_back():
     assert (seen["openblas"], seen["openmp"], seen["intra_op"], seen["inter_op"]) == (3, 3, 3, 2)
 
 
+@pytest.mark.needs("studies")
 def test_more_threads_than_numpys_openblas_was_built_for_are_no_mismatch():
     code = (
         "import numpy, json; from guest.machine import threads\n"

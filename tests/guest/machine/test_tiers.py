@@ -85,6 +85,7 @@ def test_one_thread_makes_mkls_first_call_in_every_tier_of_several_threads_that_
         assert "torch" not in str(tiers.lines(tier, Framework.TENSORFLOW, 7, 4))
 
 
+@pytest.mark.needs("studies")
 def test_the_lines_of_fixed_threads_run_and_fix_them():
     lines = tiers.lines(Tier.LOGICAL_THREADS, Framework.TORCH, 7, 3)
     exports = dict(line.removeprefix("export ").split("=", 1) for line in lines.shell)

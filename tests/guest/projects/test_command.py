@@ -198,6 +198,7 @@ sys.exit(int(sys.argv[1]))
 """
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and setpriv")
 @pytest.mark.parametrize(("status", "outcome"), [(0, "done 0 1"), (3, "ProjectFailed")])
 def test_a_process_that_cannot_be_ended_is_noted_and_the_outcome_stays(tmp_path, status, outcome):

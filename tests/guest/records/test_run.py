@@ -82,6 +82,7 @@ def test_data_that_does_not_fit_the_schema_is_refused_by_field(change, message):
         from_json(RunSpec, to_json(factories.spec()) | change, "spec")
 
 
+@pytest.mark.needs("studies")
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(),

@@ -20,6 +20,7 @@ from guest.workloads import WorkloadError
 from tests import factories
 from tests.guest.test_workloads import _frameworks, build, data_for, train  # noqa: F401  (a fixture)
 
+pytestmark = pytest.mark.needs("studies")
 BLACK_AND_WHITE = dataclasses.replace(
     datasets.info("digits"), shape=(1, 2, 1), classes=2, mean=(0.0,), std=(1.0,)
 )
@@ -53,7 +54,6 @@ def measured(strengths, x, y, targets=(), matrices=None):
     return assess(request, backend, test, BLACK_AND_WHITE, load)
 
 
-@pytest.mark.needs("studies")
 def test_fgsm_turns_a_sample_where_half_its_margin_ends():
     # Class 0 wins by 0.2 and by 0.6: a step of s takes s from one pixel and gives s to the other.
     result = measured((0.0, 0.05, 0.15, 0.31), [[0.6, 0.4], [0.8, 0.2]], [0, 0])

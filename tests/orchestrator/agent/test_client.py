@@ -18,6 +18,7 @@ while True:
 """
 
 
+@pytest.mark.needs("studies")
 def test_an_agent_that_sends_signs_of_life_and_no_answer_is_given_up_in_the_end(tmp_path):
     (tmp_path / "agent.py").write_text(BEATS)
     connection = LocalConnection(tmp_path, sys.executable, host_cores(), None, {})

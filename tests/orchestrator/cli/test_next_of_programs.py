@@ -98,6 +98,7 @@ def test_a_program_without_a_framework_is_tried_pool_by_pool(parsed, tmp_path, c
     assert (values["replay"], values["seed"]) == ((True, 1) if numbers == ["--replay"] else (False, 7))
 
 
+@pytest.mark.needs("studies")
 def test_what_does_not_repeat_is_tried_with_the_same_factor(parsed, tmp_path, capsys):
     (tmp_path / "train.py").write_text("import os; print('loss:', os.urandom(1)[0] + 0.5)")
     asked = ["--vary", "env:A=x,y", "--cpus", "2"]

@@ -52,18 +52,21 @@ def sweep_begins(study):
     (study / ".live").write_text(json.dumps(to_json(live)))
 
 
+@pytest.mark.needs("studies")
 def test_a_study_that_lacks_runs_is_swept(vbstudy):
     assert "2 of 4 planned runs are missing: net/fixed-seed/cpus-1 has 1 of 2" in vbstudy("analyze")
     assert "vbstudy sweep # 2 of 4 planned runs are missing" in vbstudy("analyze")
     assert "2 planned runs are missing; run `vbstudy sweep`" in vbstudy("verify")
 
 
+@pytest.mark.needs("studies")
 def test_a_finished_study_of_a_variant_with_fewer_runs_is_not_swept_again(vbstudy, study):
     change(study, "repetitions = 2", "repetitions = 2\nrepetitions_at_most = { fixed-seed = 1 }")
     assert "vbstudy sweep" not in vbstudy("analyze")
     assert vbstudy("status").endswith("next: vbstudy analyze")
 
 
+@pytest.mark.needs("studies")
 def test_while_a_sweep_runs_it_is_watched_and_its_lock_left_alone(vbstudy, study):
     sweep_begins(study)
     with Store(study).lock("vbstudy sweep"):
@@ -96,6 +99,7 @@ def at_work(study, command):
         other.stdin.close()
 
 
+@pytest.mark.needs("studies")
 def test_while_another_command_has_the_study_it_is_waited_for(vbstudy, study):
     told = "`vbstudy harden` is running: wait for it"
     with at_work(study, "vbstudy harden"):
@@ -114,6 +118,7 @@ def test_a_sweep_that_just_began_is_watched(vbstudy, study):
         assert vbstudy("status").endswith(f"{WATCH} next: vbstudy watch")
 
 
+@pytest.mark.needs("studies")
 def test_settings_that_a_sweep_refuses_are_to_be_set_back(vbstudy, study):
     change(study, "epochs = 2", "epochs = 3")
     for command in ("status", "plan"):
@@ -135,6 +140,7 @@ def test_runs_that_are_no_longer_planned_stop_no_sweep(vbstudy, study):
     assert vbstudy("status").endswith("next: vbstudy provision")
 
 
+@pytest.mark.needs("studies")
 def test_a_lost_study_file_is_made_from_the_runs(vbstudy, study):
     (study / "study.toml").unlink()
     shown = vbstudy("analyze")

@@ -50,6 +50,7 @@ def answers(report: dict) -> dict[str, str]:
     return {verdict["level"]: verdict["answer"] for verdict in report["verdicts"]}
 
 
+@pytest.mark.needs("studies")
 def test_the_three_levels_are_judged_separately(tmp_path, capsys):
     report = attempt(tmp_path, capsys, SCRIPT.format(weights="+ n", predictions="", metric=""))
     assert list(answers(report).values()) == [Answer.MATTERS, Answer.SAME, Answer.SAME, Answer.SAME]
@@ -206,6 +207,7 @@ def test_mistakes_are_reported(tmp_path, capsys, arguments, code, told):
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize(
     ("number", "wrapper", "status"),
     [(signal.SIGTERM, [], 130), (signal.SIGHUP, [], 130), (signal.SIGHUP, ["nohup"], 0)],
@@ -233,6 +235,7 @@ def test_a_terminal_that_is_gone_stops_a_program_as_sigterm_does(tmp_path, numbe
     assert all(ends(int(pid)) for pid in ready.read_text().split())
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize(("command", "status"), [("try", 0), ("trace", 2), ("harden", 0)])
 def test_a_program_is_recognised_without_dashes(tmp_path, capsys, command, status):
     (tmp_path / "train.py").write_text("print('loss: 1')")
@@ -242,6 +245,7 @@ def test_a_program_is_recognised_without_dashes(tmp_path, capsys, command, statu
     assert f"{sys.executable} train.py --seed x: no operation" in capsys.readouterr().err or not status
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_terminal_shows_how_long_a_run_takes(tmp_path, monkeypatch, terminal):
     shown = io.StringIO()
@@ -423,6 +427,7 @@ def test_everything_that_a_program_writes_and_prints_is_compared(tmp_path, capsy
     assert {label: len(times) for label, times in report["wall_s"].items()} == {"1 thread": 1, "2 threads": 2}
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize(("level", "code"), [("bitwise", 1), ("predictions", 0), ("metric", 0)])
 def test_a_check_fails_where_something_differs_at_its_level(tmp_path, capsys, level, code):
     (tmp_path / "train.py").write_text(SCRIPT.format(weights="+ n", predictions="", metric=""))
@@ -474,6 +479,7 @@ def test_without_a_loader_varying_its_workers_is_said_to_do_nothing(tmp_path, ca
     assert "no DataLoader of PyTorch was made: nothing was varied" in report["notes"]
 
 
+@pytest.mark.needs("studies")
 def test_two_machines_are_compared_by_a_file_without_their_output(tmp_path, capsys):
     script = (
         "import os\nprint('loss:', os.environ.get('SIDE', 0.5))\nprint('a secret')\nopen('o', 'w').write('x')"
@@ -522,6 +528,7 @@ def test_exact_mode_is_tried_beside_the_default(tmp_path, capsys):
     assert sorted(report["wall_s"]) == ["1 thread", "1 thread, exact", "2 threads", "2 threads, exact"]
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize(
     ("script", "noted"),
     [("print('loss: 0.5')", True), ("import sys\nprint('loss: 0.5', '--timeout' in sys.argv)", False)],
@@ -589,6 +596,7 @@ def test_the_cheapest_tier_of_a_program_is_proved_and_given_as_lines(tmp_path, c
     assert (found["compared"], found["repetitions"]) == (["metric", "output"], 2)
 
 
+@pytest.mark.needs("studies")
 def test_a_program_that_no_tier_makes_agree_ends_with_one(tmp_path, capsys):
     (tmp_path / "train.py").write_text("import os\nprint('loss:', len(os.sched_getaffinity(0)) + 0.5)")
     program = ["harden", "--cpus", "1,2", "--runs", "2", "--", sys.executable, "train.py"]
@@ -599,6 +607,7 @@ def test_a_program_that_no_tier_makes_agree_ends_with_one(tmp_path, capsys):
     assert "does not repeat itself" not in told.out
 
 
+@pytest.mark.needs("studies")
 def test_harden_tells_that_a_program_does_not_repeat_itself_on_one_thread(tmp_path, capsys):
     (tmp_path / "train.py").write_text("import os\nprint('loss:', int.from_bytes(os.urandom(6)) + 0.5)")
     program = ["harden", "--cpus", "1,2", "--runs", "2", "--", sys.executable, "train.py"]
@@ -608,6 +617,7 @@ def test_harden_tells_that_a_program_does_not_repeat_itself_on_one_thread(tmp_pa
     assert f"\nnext:\n  vbstudy -C {tmp_path} try --replay --cpus 1,2 -- {sys.executable} train.py\n" in told
 
 
+@pytest.mark.needs("studies")
 def test_a_program_that_repeats_on_all_thread_counts_needs_no_cure(tmp_path, capsys):
     (tmp_path / "train.py").write_text("print('loss: 0.5')")
     program = ["harden", "--cpus", "1,2", "--runs", "2", "--", sys.executable, "train.py"]
@@ -635,6 +645,7 @@ def test_a_program_that_was_tried_becomes_a_study(tmp_path, capsys, monkeypatch)
     assert cli.run(["-C", str(study), "-q", "destroy"]) == 0
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize(
     ("script", "code", "told"),
     [

@@ -40,6 +40,7 @@ def order(agent_sha256, **changes):
     return Order(**values | {"agent_sha256": agent_sha256} | changes)
 
 
+@pytest.mark.needs("studies")
 def test_two_orders_for_one_run_are_one_training_and_a_third_is_answered_from_what_is_kept(
     tmp_path, host, agent_sha256
 ):
@@ -86,6 +87,7 @@ def test_a_host_with_other_sources_or_another_provider_says_so_and_runs_nothing(
     other.end()
 
 
+@pytest.mark.needs("studies")
 def test_what_is_kept_of_other_settings_is_not_handed_over(host, agent_sha256):
     first = host.perform(order(agent_sha256))
     other = dataclasses.replace(SPEC, workload=dataclasses.replace(SPEC.workload, epochs=1))

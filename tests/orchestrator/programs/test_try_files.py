@@ -109,6 +109,7 @@ class Model:
         self._n_threads, self.value = threads, value
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("compress", [bytes, zlib.compress, gzip.compress])
 def test_the_thread_count_in_a_pickle_is_no_difference(tmp_path, protocol, compress):

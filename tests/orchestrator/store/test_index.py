@@ -97,6 +97,7 @@ def test_runs_of_another_folder_in_its_place_are_read(store, tmp_path):
         assert [checked.holds(spec) for spec in SPECS[:3]] == [False, False, True]
 
 
+@pytest.mark.needs("studies")
 def test_a_file_cut_anywhere_costs_a_reading_and_no_mistake(store):
     whole = store.checked_file.read_bytes()
     for length in range(len(whole)):

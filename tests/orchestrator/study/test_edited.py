@@ -86,6 +86,7 @@ def test_threads_and_several_seeds_are_in_the_file_of_the_runs(tmp_path):
     assert edited(Store(tmp_path)) == ""
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("arguments", ["verify", "export out.zip", "analyze --format csv", "status", "plan"])
 def test_every_command_that_reads_both_names_the_difference(study, capsys, monkeypatch, arguments):
     monkeypatch.chdir(study)

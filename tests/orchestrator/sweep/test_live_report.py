@@ -255,6 +255,7 @@ def test_options_that_do_not_go_together_are_told(study, capsys, arguments, mess
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.needs("studies")
 def test_ctrl_c_ends_it(tmp_path):
     (tmp_path / "study.toml").write_text(STUDY)
     process = subprocess.Popen(

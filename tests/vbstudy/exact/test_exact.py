@@ -372,12 +372,10 @@ def test_compilation_is_refused_while_it_is_on_and_left_alone_afterwards() -> No
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of what its compiler imports
-@pytest.mark.parametrize(
-    "compiling",
-    [torch.compile, torch._dynamo.optimize("inductor")],  # names that were there before exact mode
-    ids=["compile", "optimize"],
-)
-def test_what_is_compiled_in_other_ways_has_the_bits_of_exact_mode(compiling: Any) -> None:
+@pytest.mark.parametrize("way", ["compile", "optimize"])
+def test_what_is_compiled_in_other_ways_has_the_bits_of_exact_mode(way: str) -> None:
+    # Names that were there before exact mode; not at import, for torch's compiler takes seconds to import.
+    compiling: Any = torch.compile if way == "compile" else torch._dynamo.optimize("inductor")
     x = torch.randn(1001, 333, generator=torch.Generator().manual_seed(0))
     function = lambda x: x.sigmoid().sum() + (x @ x.t()).mean()  # noqa: E731
     found = set()
@@ -478,6 +476,7 @@ def test_a_cache_that_cannot_be_written_is_named_with_what_to_do(
         compiled.library()
 
 
+@pytest.mark.needs("studies")
 def test_a_machine_without_a_compiler_trains_the_same_bits_by_the_library_of_another(tmp_path: Path) -> None:
     archive = agent_archive.build().write(tmp_path)
     cache = tmp_path / ".cache" / "vbstudy" / "exact"
@@ -516,6 +515,7 @@ def test_a_library_that_does_not_load_is_compiled_again(
         assert torch.mm(X, Y).shape == (300, 500)
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize(("mode", "threads"), [("exact.mode()", 1), ("nullcontext()", 2)])
 def test_what_is_small_wakes_no_other_thread(mode: str, threads: int) -> None:
     """torch starts its threads when it first spreads something over them."""

@@ -55,6 +55,7 @@ def printed(*arguments: str) -> str:
     ).stdout
 
 
+@pytest.mark.needs("studies")
 def test_exact_mode_makes_it_when_it_is_enabled() -> None:
     assert printed("-c", ENABLED) == "1 torch.float32\n"
 

@@ -51,6 +51,7 @@ def battery(folder: Path, compiler: list[str], instructions: str, step: int, by:
     ).stdout
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("instructions", _of_this_cpu())
 def test_every_function_optimizer_and_draw_has_the_committed_bits(tmp_path: Path, instructions: str) -> None:
     assert battery(tmp_path, [os.environ.get("CXX", "g++")], instructions, STEP) == HASHES
@@ -70,6 +71,7 @@ def library() -> Library:
     return Library(compiled.arithmetic(_of_this_cpu()[-1]))
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_correctly_rounded_but_for_ties_and_no_worse_than_torch(
     library: Library, name: str

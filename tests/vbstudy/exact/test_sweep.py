@@ -74,6 +74,7 @@ def test_an_operation_has_the_same_bits_on_every_thread_count(case: Case) -> Non
     one_answer(case, THREADS)
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize(
     "case", [c for c in ALL if c.name in TYPED], ids=lambda case: case.name, indirect=True
 )
@@ -93,6 +94,7 @@ def test_an_operation_has_the_same_bits_in_every_type_and_layout(case: Case) -> 
         one_answer(other, (1, 2, 3, 8))
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize(
     "case", [c for c in QUICK if c.gradient and not c.random], ids=lambda case: case.name, indirect=True
 )

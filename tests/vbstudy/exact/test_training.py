@@ -135,6 +135,7 @@ def test_accuracy_is_equivalent_to_defaults(model: str) -> None:
     assert default.mean() > LEARNT, "a network that has learnt nothing is equivalent to any other"
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("model", NETWORKS)
 def test_a_networks_gradient_is_as_near_to_that_of_float64_as_defaults_is(model: str) -> None:
     """In the Euclidean norm of the whole gradient, relative: within three times default's distance. (Where a

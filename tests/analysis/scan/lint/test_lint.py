@@ -107,6 +107,7 @@ def test_a_conflict_of_git_is_no_python_2():
     assert note == "line 2: invalid syntax; not linted"
 
 
+@pytest.mark.needs("studies")
 def test_deep_nesting_is_no_crash():
     (note,) = notes(b"import torch\nx = " + b"(" * 5000 + b")" * 5000)
     assert "not linted" in note

@@ -200,6 +200,7 @@ PARSERS = [
 ]
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("parser", PARSERS)
 @given(text=st.text() | st.text(alphabet="[]{}=\"'\n projectdepn.options,:1"))
 def test_arbitrary_text_is_parsed_or_refused(parser, text):
