@@ -50,7 +50,7 @@ def check(results: dict, names: tuple[str, ...], cpus: list[int]) -> None:
         assert next(v for k, v in seen.items() if k in ("torch", "tensorflow"))["intra_op"] == count
 
 
-@pytest.mark.needs("trainers")
+@pytest.mark.needs("studies")
 def test_the_plain_examples_run_unmodified(tmp_path):
     results = sweep(tmp_path / "study", PLAIN, [2], epochs=1)
     check(results, PLAIN, [2])

@@ -73,7 +73,7 @@ READ = [
 ]
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 def test_what_passes_can_be_analysed_drawn_and_shown(study, tmp_path):
     for place in READ:
         say(study, *place[:-1], value=place[-1])

@@ -156,7 +156,7 @@ def test_each_finding_on_the_page_has_its_verdict_and_is_of_all_workloads():
         assert sum(int(n) for n in re.findall(r"\d+", counts[1])) == 16
 
 
-@pytest.mark.needs("tools")
+@pytest.mark.needs("tools", long=True)
 def test_stored_findings_are_those_that_the_rules_of_today_give():
     assert json.loads(module("collect").decided_again()) == json.loads(
         (RESULTS / "findings.json").read_text(encoding="utf-8")

@@ -129,7 +129,7 @@ def test_an_installed_vbstudy_finds_its_vagrantfile(python, folder):
     }
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 @pytest.mark.parametrize("installed", [True, False], ids=["wheel", "clone"])
 def test_a_study_beside_modules_with_the_names_of_its_own(python, folder, installed):
     pytest.importorskip("torch")

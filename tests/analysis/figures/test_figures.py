@@ -40,7 +40,7 @@ def test_ten_figures_a_workload_and_a_timeline_in_both_forms_and_the_same_bytes_
         assert a.caption.startswith("To see: ")
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 @pytest.mark.parametrize(
     "runs",
     [

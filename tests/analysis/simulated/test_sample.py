@@ -22,6 +22,7 @@ ERRORS = 3.0  # of so small a sample
 DECISION = 4  # cost from which a case decides whole studies
 
 
+@pytest.mark.needs("studies", long=True)
 @pytest.mark.parametrize(
     "name",
     [at_night("studies", name) if case.cost > 1 else name for name, case in CASES.items()],

@@ -10,6 +10,7 @@ pytestmark = pytest.mark.needs("studies")
 RUNS = 300  # an interval that covers 95 % covers 91.2 to 98.8 % of so many, but for three standard errors
 
 
+@pytest.mark.needs("studies", long=True)
 @pytest.mark.parametrize(
     ("seeds", "threads", "interaction", "systematic", "samples"),
     [

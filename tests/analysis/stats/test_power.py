@@ -57,7 +57,7 @@ def test_a_difference_of_nothing_cannot_be_planned_for():
         runs_for(0.0, 1.0, 1)
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 @pytest.mark.parametrize("n", [5, 10, 30])
 @pytest.mark.parametrize(("test", "tests"), [(Test.RANKS, 1), (Test.RANKS, 3), (Test.WELCH, 3)])
 def test_simulated_studies_have_the_estimated_power(n, test, tests):

@@ -443,7 +443,7 @@ def test_a_table_that_no_study_has_is_refused_before_anything_is_read(vbstudy):
     assert "there is no table 'tim'; `vbstudy analyze --list-tables` lists all" in err
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 def test_the_three_commands_make_a_report_and_destroy_keeps_it(vbstudy, study, monkeypatch, capsys):
     assert vbstudy("provision", "--cpus", "1,2")[0] == 0
     status, out, _ = vbstudy("sweep", "--runs", "1")

@@ -118,7 +118,7 @@ def test_weights_that_a_program_trains_and_does_not_save_are_compared(tmp_path, 
     assert answers(report)["metric"] == Answer.SAME
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 def test_weights_that_are_saved_are_not_all_that_is_compared(tmp_path, capsys):
     save = "torch.save(layer.state_dict(), '%s.pt')\n"
     saves = TRAINS.replace("optimizer =", save % "init" + "optimizer =") + save % "model"
@@ -465,7 +465,7 @@ print("loss:", float(sum(made)))
 """
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 def test_the_number_of_workers_is_varied_whatever_the_program_asks_for(tmp_path, capsys):
     pytest.importorskip("torch")
     report = attempt(tmp_path, capsys, LOADER, "--vary", "workers", "--cpus", "1")

@@ -61,6 +61,7 @@ def test_own_threads_and_compilation_are_told(traced, tmp_path):
     ]
 
 
+@pytest.mark.needs("studies", long=True)
 def test_training_in_another_thread_is_no_traced_step_and_told_at_the_limit_too(traced, tmp_path):
     (tmp_path / "train.py").write_text(
         "import threading, torch\nmodel = torch.nn.Linear(4, 1)\n"
@@ -179,6 +180,7 @@ def test_no_operation_of_tensorflow_can_be_held(capsys, tmp_path):
     assert "--hold: tensorflow runs no operation on one thread alone" in capsys.readouterr().err
 
 
+@pytest.mark.needs("studies", long=True)
 def test_a_python_outside_the_folder_is_found_by_its_relative_path(capsys, tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("import torch\ntorch.ones(3).add(torch.ones(3))\n")
     monkeypatch.chdir(tmp_path)

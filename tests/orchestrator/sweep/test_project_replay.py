@@ -231,6 +231,7 @@ np.savez("out/weights.npz", numbers=torch.cat([v.flatten() for v in start.values
 """
 
 
+@pytest.mark.needs("studies", long=True)
 def test_an_unseeded_training_in_pytorch_differs_by_its_thread_count_alone(tmp_path):
     study = swept(tmp_path / "study", TORCH, ONE_VARIANT.replace("repetitions = 2", "repetitions = 1"))
     found = records(study)

@@ -14,7 +14,7 @@ import pytest
 from guest.projects.prepare import hook_settings
 from vbstudy.exact import launch
 
-pytestmark = pytest.mark.needs("proof")
+pytestmark = pytest.mark.needs("studies")
 TRAIN = """
 import hashlib, sys
 import torch
@@ -160,6 +160,7 @@ def test_behind_another_hook_exact_mode_is_switched_on_once(tmp_path: Path) -> N
     assert done.stderr.count("level machine") == 1
 
 
+@pytest.mark.needs("studies", long=True)
 def test_whether_exact_mode_cures_a_program_can_be_tried(tmp_path: Path) -> None:
     """Two hooks in one process, whichever is first: each runs the other once."""
     program = script(tmp_path, "import torch; print('loss:', float(torch.ones(3).sum()))")
