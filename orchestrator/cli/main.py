@@ -143,7 +143,7 @@ def _unforeseen(error: Exception) -> VbstudyError:
     """The error for what no command expected: of the storage, of a name, or a defect, with its traceback in a
     file."""
     if isinstance(error, OSError) and error.errno in STORAGE_ERRNOS:
-        return storage_error(error.filename or "the study", error, "read or written")
+        return storage_error(error.filename or "the output or a file", error, "read or written")
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return UsageError(f"{error.filename!s:.80}...: {error.strerror}")
     if isinstance(error, IsADirectoryError | NotADirectoryError) and error.filename:
