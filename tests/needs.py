@@ -24,7 +24,7 @@ NEEDS = {
     "pages": "half an hour, for every command of README and the tutorials; boots virtual machines",
     "portable": "other compilers, an emulator of ARM, and an hour",
     "programs": "public libraries, and half an hour",
-    "proof": "minutes, for networks and programs that train in exact mode on several thread counts",
+    "proof": "minutes, for networks that train in exact mode on several thread counts and workers",
     "qemu": "QEMU and an image of a virtual machine",
     "replay": "minutes, for unseeded trainings, eight times each",
     "sshd": "an sshd on this machine",

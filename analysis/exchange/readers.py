@@ -137,15 +137,11 @@ def _results(source: Path, name: str) -> Found:
             rows[column] = numbers
             metrics.append(column)
     if "wall_s" in named:
-        given, rows["wall_s"] = rows.wall_s, _numbers(rows.wall_s)
-        if (wrong := rows.wall_s.isna() & given.notna()).any():
-            raise _no_number(source, "wall_s", given, wrong)
+        rows["wall_s"] = _all_numbers(source, "wall_s", rows.wall_s, rows.wall_s.notna())
     if "epoch" in named:
         if "repetition" not in named:
             raise ImportFormatError(f"{source}: with a column 'epoch', a column 'repetition' is needed too")
-        given, rows["epoch"] = rows.epoch, _numbers(rows.epoch)
-        if rows.epoch.isna().any():
-            raise _no_number(source, "epoch", given, rows.epoch.isna())
+        rows["epoch"] = _all_numbers(source, "epoch", rows.epoch, True)
         keys = ["workload", "variant", "threads", "repetition"]
         twice = rows[rows.duplicated([*keys, "epoch"])]
         if len(twice):
@@ -168,6 +164,14 @@ def _results(source: Path, name: str) -> Found:
 
 def _numbers(column: pd.Series) -> pd.Series:
     return pd.to_numeric(column, errors="coerce").astype(float)
+
+
+def _all_numbers(source: Path, column: str, cells: pd.Series, needed: pd.Series | bool) -> pd.Series:
+    """The cells as numbers. Raises ImportFormatError for one that is `needed` and is none."""
+    numbers = _numbers(cells)
+    if (wrong := numbers.isna() & needed).any():
+        raise _no_number(source, column, cells, wrong)
+    return numbers
 
 
 def _no_number(source: Path, column: str, cells: pd.Series, wrong: pd.Series) -> ImportFormatError:

@@ -70,8 +70,8 @@ def analyze(
         raise UsageError(
             f"--table {names}: CSV is one table a call; the report's folder tables/ has all of them"
         )
-    if odd := [name for name in wanted if name not in {"all", *QUESTIONS}]:
-        raise UsageError(f"--table: there is no table {odd[0]!r}; `vbstudy analyze --list-tables` lists all")
+    if odd := next((name for name in wanted if name not in {"all", *QUESTIONS}), None):
+        raise UsageError(f"--table: there is no table {odd!r}; `vbstudy analyze --list-tables` lists all")
     analysis, page = _write(options, output, against, allow_mixed)
     from analysis.results import printing  # a second or more, as `_write` takes: not before a refusal
 

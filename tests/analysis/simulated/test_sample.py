@@ -13,7 +13,6 @@ from tests.analysis.simulated import cases
 from tests.analysis.simulated.__main__ import BEGIN, END, PAGE
 from tests.analysis.simulated.cases import CASES, Case, Promise
 from tests.analysis.simulated.simulation import simulate
-from tests.needs import at_night
 
 pytestmark = pytest.mark.needs("studies")
 
@@ -23,10 +22,7 @@ DECISION = 4  # cost from which a case decides whole studies
 
 
 @pytest.mark.needs("studies", long=True)
-@pytest.mark.parametrize(
-    "name",
-    [at_night("studies", name) if case.cost > 1 else name for name, case in CASES.items()],
-)
+@pytest.mark.parametrize("name", CASES)
 def test_what_is_stated_holds_as_often_as_promised(name):
     case = CASES[name]
     whole = case.cost >= DECISION

@@ -5,12 +5,11 @@ import pytest
 
 from analysis.inference.seeds import split
 
-pytestmark = pytest.mark.needs("studies")
+pytestmark = pytest.mark.needs("studies", long=True)
 
 RUNS = 300  # an interval that covers 95 % covers 91.2 to 98.8 % of so many, but for three standard errors
 
 
-@pytest.mark.needs("studies", long=True)
 @pytest.mark.parametrize(
     ("seeds", "threads", "interaction", "systematic", "samples"),
     [
