@@ -12,6 +12,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from orchestrator.files import storage_errors
+
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip file can hold
 MAIN = "import sys\nfrom guest.agent import main\nsys.exit(main())\n"
 
@@ -29,7 +31,8 @@ class AgentArchive:
 
     def write(self, folder: Path) -> Path:
         path = folder / self.name
-        path.write_bytes(self.data)
+        with storage_errors(path):
+            path.write_bytes(self.data)
         return path
 
 

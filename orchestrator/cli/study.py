@@ -85,6 +85,8 @@ def provision(options: Options, cpus: tuple[int, ...] | None, provider: str | No
         if not store.study_file.exists():
             _write_default_study(store, cpus or (1, 2, 4, 8))
             report(f"wrote {store.study_file}")
+        if provider is not None:
+            provision_.check_former(options.study(), store, provider)
         changed = template.edit(store.study_file, cpus, provider)
         if changed:
             report(f"{store.study_file}: {changed}")

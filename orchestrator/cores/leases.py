@@ -15,7 +15,6 @@ from orchestrator.cores import topology
 from orchestrator.cores.locks import CoreLocks, LockFolderError, Locks
 from orchestrator.cores.topology import Choice, Cores, Topology
 from orchestrator.errors import PrerequisiteError
-from orchestrator.inventory import Guest
 from orchestrator.study.engine import EngineTable
 
 POLL_S = 0.2
@@ -30,14 +29,6 @@ def host_cores() -> tuple[int, ...]:
 
 def host_memory_mib() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
-
-
-def cores_of(guest: Guest) -> tuple[int, ...]:
-    """The cores that a guest may be given on its machine; of this one, those that this process may use."""
-    seen = guest.observed
-    if seen.machine:
-        return seen.machine_cores
-    return tuple(core for core in host_cores() if core in seen.machine_cores) or host_cores()
 
 
 class MachineCores(Protocol):

@@ -99,6 +99,8 @@ class CoreLocks:
             os.close(descriptor)
             return False
         self._held[core] = descriptor
+        with contextlib.suppress(OSError):  # of another user; old files are cleared away
+            os.utime(descriptor)
         return True
 
     def _open(self, core: int) -> int:

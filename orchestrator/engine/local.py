@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 
 from guest.records.run import RunResult, RunSpec
 from orchestrator.agent import archive
-from orchestrator.cores.leases import CoreLeases, Lease, cores_of, host_memory_mib
+from orchestrator.cores.leases import CoreLeases, Lease, host_memory_mib
 from orchestrator.cores.parallel import Job, ParallelJobs
 from orchestrator.engine import Observer, Summary
 from orchestrator.engine.attempts import Attempts, Slot
 from orchestrator.engine.open_guests import OpenGuests
 from orchestrator.errors import VbstudyError
+from orchestrator.guests.provision import require_datasets
 from orchestrator.guests.session import MAX_WORKERS, Session
 from orchestrator.inventory import Guest, Inventory, guest_for
-from orchestrator.providers import Elsewhere, Provider, machine_of
+from orchestrator.providers import Elsewhere, Provider, cores_of, machine_of
 from orchestrator.store import recordings
 from orchestrator.store.index import Checked
 from orchestrator.store.store import Store
@@ -45,6 +46,7 @@ class LocalEngine:
         return name in self._guests
 
     def run(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary, checked: Checked) -> None:
+        require_datasets(self._study, self._store)
         self._stop_idle({guest_for(spec) for spec in specs})
         snapshots.prepare(self._study, self._store)  # point: snapshots prepared
         parallel_jobs = ParallelJobs(self._provider.stop, observer.waiting)
@@ -81,7 +83,7 @@ class LocalEngine:
 
     def _leases(self, guest: Guest, observer: Observer) -> CoreLeases:
         return CoreLeases(
-            cores_of(guest),
+            cores_of(self._provider, guest),
             machine_of(self._provider, guest.spec),
             settings=self._study.engine,
             waiting=observer.waiting,

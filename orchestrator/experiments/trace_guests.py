@@ -15,12 +15,12 @@ from guest.records.run import Message, RunRequest, RunSpec
 from guest.records.trace import OPERATIONS, TENSORS, Task, TraceAnswer, TraceRequest
 from orchestrator.agent import archive
 from orchestrator.agent.client import AgentClient
-from orchestrator.cores.leases import CoreLeases, cores_of
+from orchestrator.cores.leases import CoreLeases
 from orchestrator.errors import GuestError, ProtocolError, UsageError, says_full
 from orchestrator.guests import temporary
 from orchestrator.guests.session import Session
 from orchestrator.inventory import Guest, guest_for, guest_spec
-from orchestrator.providers import Provider, machine_of
+from orchestrator.providers import Provider, cores_of, machine_of
 from orchestrator.store.integrity import DamagedRunError, check_artifact
 from orchestrator.store.store import Store
 from orchestrator.study.schema import Study
@@ -143,7 +143,7 @@ def _leased(
     for guest in sorted(guests, key=lambda guest: -guest.spec.cpus):
         machine = guest.observed.machine
         if machine not in found:
-            leases = CoreLeases(cores_of(guest), machine_of(provider, guest.spec), waiting=say)
+            leases = CoreLeases(cores_of(provider, guest), machine_of(provider, guest.spec), waiting=say)
             lease = leases.wait_for(guest.spec.name, guest.spec.cpus)
             found[machine] = stack.enter_context(lease).cores
     return found

@@ -26,7 +26,7 @@ from orchestrator.inventory import (
     read_inventory,
     write_inventory,
 )
-from orchestrator.providers import Elsewhere, Provider, machine_of, make_former
+from orchestrator.providers import Elsewhere, Provider, former_table, machine_of, make_former
 from orchestrator.store.store import Store, now
 from orchestrator.study.providers import machine_settings
 from orchestrator.study.schema import Study
@@ -75,6 +75,13 @@ def provision(
         inventory = dataclasses.replace(inventory, guests=guests)
         write_inventory(store.guests_file, inventory)
     return inventory
+
+
+def check_former(study: Study, store: Store, provider: str) -> None:
+    """Raises UsageError where the guests that are there could not be removed with another provider."""
+    kind, former = _former(study, store)
+    if former and kind != provider:
+        former_table(kind)
 
 
 def read_guests(study: Study, store: Store) -> Inventory:
@@ -212,10 +219,22 @@ def data_folders(study: Study, store: Store) -> tuple[Path, ...]:
 def fetch_datasets(study: Study, store: Store, on_download: OnDownload) -> None:
     """Downloads what no folder holds. Raises PrerequisiteError that says how to get it by hand."""
     folders = data_folders(study, store)
-    for name in dict.fromkeys(w.dataset for w in study.networks):
-        if datasets.DATASETS[name].embedded or datasets.find(name, folders):
-            continue
+    for name in _missing_datasets(study, folders):
         try:
             datasets.download(name, folders[0], on_download)
         except (datasets.DatasetError, OSError) as error:
             raise PrerequisiteError(str(error)) from None
+
+
+def require_datasets(study: Study, store: Store) -> None:
+    """Raises PrerequisiteError where no folder holds one: the study may ask for another one now."""
+    if missing := _missing_datasets(study, data_folders(study, store)):
+        raise PrerequisiteError(
+            f"{store.study_file}: {', '.join(missing)}: not on this machine; run `vbstudy provision`, which "
+            "downloads what is missing"
+        )
+
+
+def _missing_datasets(study: Study, folders: tuple[Path, ...]) -> list[str]:
+    names = dict.fromkeys(w.dataset for w in study.networks)
+    return [n for n in names if not datasets.DATASETS[n].embedded and not datasets.find(n, folders)]

@@ -13,12 +13,12 @@ from orchestrator.agent import data
 from orchestrator.agent.archive import AgentArchive
 from orchestrator.agent.executor import OUT, Executor, GuestContext
 from orchestrator.cores import load
-from orchestrator.cores.leases import CoreLeases, cores_of
+from orchestrator.cores.leases import CoreLeases
 from orchestrator.cores.load import HostLook
 from orchestrator.errors import GuestError
 from orchestrator.guests.provision import data_folders
 from orchestrator.inventory import Guest
-from orchestrator.providers import Provider, Resolving, Virtual, machine_of
+from orchestrator.providers import Provider, Resolving, Virtual, cores_of, machine_of
 from orchestrator.store.store import Store
 from orchestrator.study.engine import EngineTable
 from orchestrator.study.schema import Study
@@ -125,8 +125,8 @@ def alone(
     say: Callable[[str], None],
 ) -> Iterator[Session]:
     """A guest at work with all cores of its machine held for it, once they are free."""
-    machine = machine_of(provider, guest.spec)
-    leases = CoreLeases(cores_of(guest), machine, settings=EngineTable(side_by_side=False), waiting=say)
+    cores, machine = cores_of(provider, guest), machine_of(provider, guest.spec)
+    leases = CoreLeases(cores, machine, settings=EngineTable(side_by_side=False), waiting=say)
     with leases.wait_for(guest.spec.name, guest.spec.cpus) as lease:
         session = Session(study, store, provider, guest, lease.cores, agent)
         try:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 
 from guest.records import bounded
-from orchestrator.cores.leases import CoreLeases, cores_of
+from orchestrator.cores.leases import CoreLeases
 from orchestrator.errors import PrerequisiteError, UsageError
 from orchestrator.guests.provision import read_guests
 from orchestrator.inventory import Guest, Inventory, read_inventory
-from orchestrator.providers import machine_of, make
+from orchestrator.providers import cores_of, machine_of, make
 from orchestrator.providers.machines import tail
 from orchestrator.store.store import Store
 from orchestrator.study.messages import did_you_mean
@@ -32,7 +32,7 @@ def enter(study: Study, store: Store, name: str, command: tuple[str, ...], say: 
     names the guests there are."""
     guest = _find(read_guests(study, store), name)
     provider = make(study, store)
-    leases = CoreLeases(cores_of(guest), machine_of(provider, guest.spec), waiting=say)
+    leases = CoreLeases(cores_of(provider, guest), machine_of(provider, guest.spec), waiting=say)
     with leases.wait_for(name, guest.spec.cpus) as lease:
         connection = provider.start(guest.spec, lease.cores)
         try:

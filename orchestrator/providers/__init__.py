@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.cores.leases import MachineCores
 from orchestrator.errors import UsageError
-from orchestrator.inventory import GuestSpec, Now, Observation
+from orchestrator.inventory import Guest, GuestSpec, Now, Observation
 from orchestrator.providers.local import LocalProvider
 from orchestrator.store.store import Store
 from orchestrator.study.providers import ProviderTable
@@ -126,6 +126,11 @@ def machine_of(provider: Provider, guest: GuestSpec) -> MachineCores | None:
     return provider.machine(guest) if isinstance(provider, Elsewhere) else None
 
 
+def cores_of(provider: Provider, guest: Guest) -> tuple[int, ...]:
+    """The cores that a guest may be given on its machine; of this one, those that are offered now."""
+    return guest.observed.machine_cores if guest.observed.machine else provider.cores(guest.spec)
+
+
 def _ignore(text: str) -> None:
     """For callers that show no progress."""
 
@@ -139,11 +144,16 @@ def make_former(kind: str, study: Study, store: Store) -> Provider:
     """The provider that made guests before the study was changed to another one."""
     if kind == study.provider.kind:
         return make(study, store)
+    return PROVIDERS[kind](study.model_copy(update={"provider": former_table(kind)}), store, _ignore)
+
+
+def former_table(kind: str) -> ProviderTable:
+    """What is known of a provider whose table is no longer in the study. Raises UsageError where that does
+    not suffice to remove its guests."""
     try:
-        table = TypeAdapter(ProviderTable).validate_python({"kind": kind})
+        return TypeAdapter(ProviderTable).validate_python({"kind": kind})
     except ValidationError:
         raise UsageError(
-            f"the guests that are there were made by provider {kind!r}: put its settings back into "
-            "study.toml and run `vbstudy destroy` first"
+            f"the guests that are there were made by provider {kind!r}: run `vbstudy destroy` while its "
+            "settings are in study.toml"
         ) from None
-    return PROVIDERS[kind](study.model_copy(update={"provider": table}), store, _ignore)

@@ -53,10 +53,10 @@ def inspect(name: str, connection: Connection) -> Inside:
     try:
         seen = from_json(Inside, parse(done.stdout), "inside")
     except (PlainJsonError, RecordError):
-        raise GuestError(
-            f"guest {name}: {connection.python!r} does not run in it (status {done.status})",
-            evidence=done.stderr,
-        ) from None
+        why = f"{connection.python!r} does not run in it (status {done.status})"
+        if done.status == 0:
+            why = f"its commands print more than they are asked for (see `.bashrc`): {done.stdout!r:.200}"
+        raise GuestError(f"guest {name}: {why}", evidence=done.stderr) from None
     _check_counts(name, seen.cpus, seen.cores)
     return seen
 

@@ -32,8 +32,15 @@ class LocalProvider:
     def __init__(self, study: Study, store: Store) -> None:
         self._settings = study.provider if isinstance(study.provider, LocalTable) else LocalTable()
         self._store = store
-        self._python = self._settings.python or sys.executable
+        self._python = self._interpreter()
         self._frameworks = {f.value for f in study.frameworks}
+
+    def _interpreter(self) -> str:
+        """A path counts from the study's folder. Links stay: they say which virtual environment it is."""
+        named = self._settings.python
+        if named and "/" in named:
+            return str(self._store.directory.absolute() / Path(named).expanduser())
+        return named or sys.executable
 
     def check(self) -> list[str]:
         if shutil.which(self._python) is None:

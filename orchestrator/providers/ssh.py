@@ -11,6 +11,7 @@ import inspect
 import os
 import shlex
 import time
+from pathlib import PurePosixPath
 
 from orchestrator.cores import cpuset
 from orchestrator.cores.remote import RemoteCores
@@ -52,7 +53,7 @@ class SshProvider:
         self._store = store
         self._keys = StudyKeys.of(store)
         self._frameworks = sorted(f.value for f in study.frameworks)
-        self._placed = self._read_placed()
+        self._placed, self._folders = self._read_placed()
         self._hosts = {self._name(host): host for host in study.provider.hosts}
         at = {cpus: self._placed.get(guest_spec(cpus).name, "") for cpus in study.cpus}
         stay = {cpus: self._hosts[name] for cpus, name in at.items() if name in self._hosts}
@@ -173,12 +174,14 @@ class SshProvider:
 
     # ---- hosts -------------------------------------------------------------------------------
 
-    def _read_placed(self) -> dict[str, str]:
-        """The guests that are there, and their hosts."""
+    def _read_placed(self) -> tuple[dict[str, str], dict[str, PurePosixPath]]:
+        """The guests that are there: their hosts, and the hosts' folders that they were made in."""
         with contextlib.suppress(UsageError, StoreError):  # no inventory, or none that can be read
-            placed = read_inventory(self._store.guests_file).placed()
-            return {name: at for name, at in placed.items() if (self._store.guests / name).is_dir()}
-        return {}
+            inventory = read_inventory(self._store.guests_file)
+            placed = {n: at for n, at in inventory.placed().items() if (self._store.guests / n).is_dir()}
+            made = {guest.spec.name: guest.observed.details.get("folder") for guest in inventory.guests}
+            return placed, {n: PurePosixPath(str(f)).parents[1] for n, f in made.items() if n in placed and f}
+        return {}, {}
 
     def _host(self, guest: GuestSpec) -> SshHostTable:
         """Where it is made; of a guest that is there already, where it was."""
@@ -193,7 +196,13 @@ class SshProvider:
                 "run `vbstudy destroy` before it is taken out; where that machine is gone for good, delete "
                 f"{self._store.guests / guest.name} and run `vbstudy provision`"
             )
-        return self._hosts[at]
+        host = self._hosts[at]
+        if self._folders.get(guest.name, PurePosixPath(host.folder)) != PurePosixPath(host.folder):
+            raise UsageError(
+                f"guest {guest.name} is in the folder {self._folders[guest.name]} of {at}, study.toml has "
+                "another: put it back and run `vbstudy destroy` before it is changed"
+            )
+        return host
 
     def _name(self, host: SshHostTable) -> str:
         """As `SshTarget` has it."""

@@ -6,9 +6,9 @@ import importlib.util
 import json
 import textwrap
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import tomlkit
 from pydantic.fields import FieldInfo
@@ -168,6 +168,15 @@ def for_this_host(name: str, cpus: tuple[int, ...]) -> str:
     return template(name, cpus, dataset, Framework.TENSORFLOW if only_tensorflow else Framework.TORCH)
 
 
+def _provider(kind: str, former: Mapping[str, Any]) -> tomlkit.items.Table:
+    """A provider's table, with the settings of the former one as comments."""
+    table = tomlkit.table().add("kind", kind)
+    if set(former) - {"kind"}:
+        for line in tomlkit.dumps({"provider": former}).strip().splitlines():
+            table.add(tomlkit.comment(line))
+    return table
+
+
 def edit(path: Path, cpus: tuple[int, ...] | None, provider: str | None) -> str:
     """Puts what the command line asks for into the study file, leaving comments and layout alone.
     Returns what changed, in words; empty when nothing did."""
@@ -183,7 +192,7 @@ def edit(path: Path, cpus: tuple[int, ...] | None, provider: str | None) -> str:
                 f'--provider ssh: {path} names no hosts; give it a table [provider] with kind = "ssh", and a '
                 "table [[provider.hosts]] with host and cpus for each, then run `vbstudy provision`"
             )
-        document["provider"] = {"kind": provider}
+        document["provider"] = _provider(provider, document.get("provider", {}))
         changes.append(f"provider changed from {current.provider.kind} to {provider}")
     if changes:
         text = tomlkit.dumps(document)

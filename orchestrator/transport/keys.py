@@ -61,17 +61,22 @@ def host_name(host: str, port: int) -> str:
 
 def key_pair(path: Path) -> KeyPair:
     """Reads an Ed25519 pair, or makes it. Raises GuestError when a file there is no such key."""
-    from cryptography.hazmat.primitives import serialization
-
     with _writing:
         if not path.exists():
             _write_key(path)
+    return KeyPair(path, public_half(path))
+
+
+def public_half(path: Path) -> str:
+    """Of a private key without a passphrase. Raises GuestError when the file is none."""
+    from cryptography.hazmat.primitives import serialization
+
     try:
         key = serialization.load_ssh_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError) as error:
         raise GuestError(f"{path}: is not a usable private key ({error}); delete it for a new one") from None
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return KeyPair(path, f"{public.decode()} {COMMENT}")
+    return f"{public.decode()} {COMMENT}"
 
 
 def _write_key(path: Path) -> None:

@@ -13,6 +13,7 @@ import fabric
 import paramiko
 
 from orchestrator.errors import GuestError, UsageError
+from orchestrator.transport.keys import public_half
 
 # What goes wrong is raised; paramiko's own account of it would go to the user's terminal.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -101,7 +102,7 @@ def connect(target: SshTarget) -> Any:
             "this may be another machine: nothing was sent to it"
         ) from None
     except paramiko.AuthenticationException as error:
-        raise GuestError(f"{target}: refuses the key {target.key}: {error}") from None
+        raise GuestError(f"{target}: refuses the key {target.key}: {error}{_how(target.key)}") from None
     except paramiko.PasswordRequiredException:
         raise GuestError(f"{target.key}: is locked by a passphrase; give a key without one") from None
     except FileNotFoundError:
@@ -113,6 +114,14 @@ def connect(target: SshTarget) -> Any:
     with contextlib.suppress(AttributeError):  # a proxy command is no socket
         connection.transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
+
+
+def _how(key: Path) -> str:
+    """What lets a key in."""
+    try:
+        return f"; it is let in where ~/.ssh/authorized_keys has the line '{public_half(key)}'"
+    except GuestError:
+        return ""
 
 
 class _RefuseUnknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]

@@ -124,7 +124,7 @@ class VagrantProvider:
             return
         vagrant, hypervisor = self._vagrant(guest), self._hypervisor(guest)
         vagrant.end()
-        if vagrant.knows_machine():
+        if vagrant.knows_machine() and not self._copied(guest):
             with contextlib.suppress(GuestError, PrerequisiteError):  # what it leaves is removed below
                 vagrant.destroy()
         hypervisor.remove(self._machine(guest))
@@ -218,6 +218,12 @@ class VagrantProvider:
             return dict(made)
         except (OSError, ValueError, TypeError):
             return {}
+
+    def _copied(self, guest: GuestSpec) -> bool:
+        """Whether the folder is a copy of another study's, whose machine it names."""
+        seed = self._made(guest).get("seed")
+        own = (self._folder(guest) / "seed").resolve()
+        return isinstance(seed, str) and Path(seed) != own and Path(seed).exists()
 
     def _vagrant(self, guest: GuestSpec) -> Vagrant:
         return Vagrant(self._folder(guest), guest.name, self._kind(guest))

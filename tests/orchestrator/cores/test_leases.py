@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cores import leases as core_leases
 from orchestrator.cores import topology
-from orchestrator.cores.leases import CoreLeases, cores_of
+from orchestrator.cores.leases import CoreLeases
 from orchestrator.inventory import Guest, Observation, guest_spec
+from orchestrator.providers import cores_of, local
+from orchestrator.store.store import Store
+from orchestrator.study import schema
 from orchestrator.study.engine import EngineTable
 
 NEVER = threading.Event()
@@ -173,15 +175,12 @@ def test_cores_that_another_process_leased_are_waited_for_until_it_dies():
         assert told == [f"guest ours waits for cores: process {other.pid} on its machine leased {core}"]
 
 
-@pytest.mark.parametrize(
-    ("machine", "offered", "cores"),
-    [("", (0, 1), (0, 1)), ("", (0, 7), (0,)), ("", (), (0, 1, 2, 3)), ("a:22", (0, 7), (0, 7))],
-)
-def test_a_guest_is_given_the_cores_that_its_provider_offers_and_this_process_may_use(
-    monkeypatch, machine, offered, cores
-):
-    """A hypervisor may offer one hyper-thread of each core alone."""
-    monkeypatch.setattr(core_leases, "host_cores", lambda: (0, 1, 2, 3))
+@pytest.mark.parametrize(("machine", "cores"), [("", (2, 3, 4, 5)), ("a:22", (0, 1))])
+def test_a_guest_of_this_machine_is_given_cores_that_are_offered_now(monkeypatch, tmp_path, machine, cores):
+    """A batch system offers others to each job."""
+    monkeypatch.setattr(local, "host_cores", lambda: (2, 3, 4, 5))
+    study = schema.parse('[[workload]]\nmodel = "lenet1"\ndataset = "digits"\n')
     seen = {"provider_cpus": 1, "guest_cpus": 1, "oversubscribed": False, "start_s": 1.0, "details": {}}
-    observed = Observation(**seen, machine=machine, machine_cores=offered)
-    assert cores_of(Guest(spec=guest_spec(1), observed=observed, created_at="now")) == cores
+    observed = Observation(**seen, machine=machine, machine_cores=(0, 1))
+    guest = Guest(spec=guest_spec(1), observed=observed, created_at="now")
+    assert cores_of(local.LocalProvider(study, Store(tmp_path)), guest) == cores

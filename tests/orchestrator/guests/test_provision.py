@@ -106,6 +106,26 @@ def test_guests_that_today_s_settings_would_make_another_way_are_refused(tmp_pat
         provision.read_guests(schema.parse(NET + "[provider]\n" + now), store)
 
 
+def test_a_provider_whose_settings_remove_its_guests_is_not_left_before_they_are_removed(tmp_path, capsys):
+    store = Store(tmp_path)
+    with_guests(store, SSH)
+    store.study_file.write_text(NET + SSH)
+    assert cli.run(["-C", str(tmp_path), "provision", "--provider", "local"]) == 2
+    assert "made by provider 'ssh'" in (told := capsys.readouterr().err)
+    assert f"`vbstudy -C {tmp_path} destroy` while its settings are in study.toml" in told
+    assert store.study_file.read_text() == NET + SSH
+
+
+def test_a_data_set_that_a_study_asks_for_since_is_missed_before_the_first_run(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(datasets, "find", lambda name, folders: None)
+    store = Store(tmp_path)
+    with_guests(store, "")
+    store.study_file.write_text(NET.replace("digits", "mnist"))
+    assert cli.run(["-C", str(tmp_path), "sweep"]) == 3
+    assert f"mnist: not on this machine; run `vbstudy -C {tmp_path} provision`" in capsys.readouterr().err
+    assert not store.runs.exists()
+
+
 def test_how_guests_are_reached_may_change_and_hosts_may_be_added(tmp_path):
     store = Store(tmp_path)
     with_guests(store, SSH)

@@ -13,6 +13,7 @@ from orchestrator.inventory import (
     guest_spec,
     write_inventory,
 )
+from orchestrator.providers import local
 from orchestrator.store.store import Store
 from orchestrator.study import schema
 from tests.orchestrator.cores.test_leases import OTHER
@@ -21,9 +22,10 @@ from tests.orchestrator.cores.test_leases import OTHER
 def test_a_shell_waits_for_cores_that_another_study_uses(tmp_path, monkeypatch):
     monkeypatch.setenv("VBSTUDY_CORE_LOCKS", str(tmp_path / "locks"))
     core, study = host_cores()[0], schema.parse('[[workload]]\nmodel = "lenet1"\ndataset = "digits"\n')
+    monkeypatch.setattr(local, "host_cores", lambda: (core,))
     store = Store(tmp_path)
     seen = {"provider_cpus": 1, "guest_cpus": 1, "oversubscribed": False, "start_s": 1.0, "details": {}}
-    guest = Guest(spec=guest_spec(1), observed=Observation(**seen, machine_cores=(core,)), created_at="now")
+    guest = Guest(spec=guest_spec(1), observed=Observation(**seen), created_at="now")
     write_inventory(
         store.guests_file, Inventory(version=INVENTORY_VERSION, provider="local", guests=(guest,))
     )

@@ -33,9 +33,9 @@ def hosts(made: SshProvider, *cpus: int) -> list[str]:
     return [made.host(guest_spec(n)) for n in cpus]
 
 
-def made_on(store: Store, placed: dict[int, str], version: int = INVENTORY_VERSION) -> None:
+def made_on(store: Store, placed: dict[int, str], version: int = INVENTORY_VERSION, **details: str) -> None:
     """An inventory of guests that are there. Those of version 2 have nothing but what was observed."""
-    seen = {"provider_cpus": 1, "guest_cpus": 1, "oversubscribed": False, "start_s": 1.0, "details": {}}
+    seen = {"provider_cpus": 1, "guest_cpus": 1, "oversubscribed": False, "start_s": 1.0, "details": details}
     guests = [
         Guest(spec=guest_spec(n), observed=Observation(**seen, machine=at), created_at="now")
         for n, at in placed.items()
@@ -70,6 +70,13 @@ def test_new_guests_are_spread_beside_those_that_stay(tmp_path):
     store = Store(tmp_path)
     made_on(store, {2: A})
     assert hosts(provider(store, [1, 2, 4], "a", "b"), 1, 2, 4) == [B, A, A]
+
+
+def test_a_guest_in_a_folder_that_its_host_no_longer_has_is_named_with_the_way_out(tmp_path):
+    store = Store(tmp_path)
+    made_on(store, {1: A}, 2, folder=".other/0123456789abcdef/cpus-1")
+    with pytest.raises(UsageError, match=r"cpus-1 is in the folder \.other of me@a:22, study.toml has"):
+        provider(store, [1], "a").host(guest_spec(1))
 
 
 def test_a_guest_whose_host_left_the_study_is_named_with_the_way_out(tmp_path):

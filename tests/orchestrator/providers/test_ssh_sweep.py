@@ -225,7 +225,7 @@ def test_a_guest_that_misbehaves_is_not_believed_and_its_run_is_redone(
         ({"cpus": 1000}, "cpus = 1000 in study.toml, it lets us use"),
         ({"python": "/no/such/python"}, "'/no/such/python' does not run in it"),
         ({"host_key": None}, "its host key is not known; it shows ssh-ed25519 SHA256:"),
-        ({"key": None}, "refuses the key"),
+        ({"key": None}, "is let in where ~/.ssh/authorized_keys has the line 'ssh-ed25519 "),
         ({"user": "nobody-at-all"}, "refuses the key"),
     ],
 )

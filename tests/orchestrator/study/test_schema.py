@@ -275,6 +275,20 @@ def test_an_edit_keeps_comments_and_says_what_changed(tmp_path):
         template.edit(path, None, "ssh")
 
 
+def test_the_settings_of_a_former_provider_stay_as_comments(tmp_path):
+    path = tmp_path / "study.toml"
+    net = '[[workload]]\nmodel = "lenet1"\ndataset = "digits"\n'
+    path.write_text(f'[provider]\nkind = "qemu"\nmemory_mib = 700\n\n{net}')
+    assert template.edit(path, None, "local") == "provider changed from qemu to local"
+    assert schema.load(path).provider.kind == "local"
+    assert [line for line in path.read_text().splitlines() if line.startswith("#")] == [
+        "# [provider]",
+        '# kind = "qemu"',
+        "# memory_mib = 700",
+    ]
+    assert path.read_text().endswith(net)
+
+
 SSH = '[provider]\nkind = "ssh"\n'
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0fYcOQk3cYyW4nQm5m0o1q2w3e4r5t6y7u8i9o0p1a"
 HOST = '[[provider.hosts]]\nhost = "a"\ncpus = 1\n'

@@ -2,6 +2,7 @@
 libvirt. Real machines are in `tests/vagrant`."""
 
 import os
+import shutil
 import threading
 import time
 
@@ -131,6 +132,23 @@ def test_a_machine_that_is_stopped_while_it_starts_is_not_made_anew(tmp_path, to
     assert not thread.is_alive()
     assert len(failures) == 1
     assert calls(tools) == ["vagrant up", "vagrant up"]
+
+
+def test_removing_a_copied_study_leaves_the_machine_of_the_other_one(tmp_path, tools):
+    (tmp_path / "a").mkdir()
+    up(provider(tmp_path / "a"), tmp_path)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    provider(tmp_path / "b").destroy(ONE)
+    assert not (tmp_path / "b" / "guests" / "cpus-1").exists()
+    assert calls(tools) == ["vagrant up"]
+
+
+def test_removing_a_moved_study_removes_its_machine(tmp_path, tools):
+    (tmp_path / "a").mkdir()
+    up(provider(tmp_path / "a"), tmp_path)
+    (tmp_path / "a").rename(tmp_path / "b")
+    provider(tmp_path / "b").destroy(ONE)
+    assert calls(tools) == ["vagrant up", "vagrant destroy"]
 
 
 def test_a_machine_that_shall_be_another_one_is_removed_first(tmp_path, tools):
