@@ -46,24 +46,39 @@ def table(source: Path) -> Any:
 
 
 def _csv(source: Path, content: bytes) -> pd.DataFrame:
-    """A CSV; lines may end with commas beyond its columns, and the first column is no index for that."""
+    """A CSV; lines may end with commas beyond its columns, and the first column is no index for that. Spaces
+    beside commas belong to no name."""
     with warnings.catch_warnings(record=True) as longer:
         warnings.simplefilter("always", pd.errors.ParserWarning)
-        found = pd.read_csv(io.BytesIO(content), index_col=False)
+        found = _stripped(source, pd.read_csv(io.BytesIO(content), index_col=False, skipinitialspace=True))
         if names := [name for name in NAMES if name in found]:
-            found[names] = pd.read_csv(
-                io.BytesIO(content), index_col=False, usecols=names, dtype=str, na_filter=False
-            )[names]
+            texts = pd.read_csv(
+                io.BytesIO(content),
+                index_col=False,
+                skipinitialspace=True,
+                usecols=lambda name: name.strip() in names,
+                dtype=str,
+                na_filter=False,
+            )
+            found[names] = _stripped(source, texts)[names].apply(lambda column: column.str.strip())
     if not longer:
         return found
     try:
-        lines = list(filter(None, csv.reader(io.StringIO(content.decode("utf-8-sig")))))
+        text = io.StringIO(content.decode("utf-8-sig"))
+        lines = list(filter(None, csv.reader(text, skipinitialspace=True)))
     except csv.Error as error:
         raise ImportFormatError(f"{source}: cannot be read: {error}") from error
     for number, line in enumerate(lines[1:], start=1):
         if any(line[len(lines[0]) :]):
             raise ImportFormatError(f"{source}: row {number} has more cells than there are columns")
     return found
+
+
+def _stripped(source: Path, read: pd.DataFrame) -> pd.DataFrame:
+    names = [str(name).strip() for name in read.columns]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ImportFormatError(f"{source}: there are two columns {twice}")
+    return read.set_axis(names, axis=1)
 
 
 def _bound_cells(source: Path, rows: int, columns: int) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,21 +16,14 @@ import pandas as pd
 
 from analysis.exchange.files import TRUTH_OF, ImportFormatError, NotFiniteError, classes, table
 from analysis.exchange.imported import CHECKSUM, SCHEMA_VERSION, Import, ImportedRun, decode
+from analysis.exchange.paths import natural, path_pattern, stated
 from analysis.load.predictions import UNREADABLE
 from guest.records import bounded
 from guest.records.bounded import opened_bounded, read_bounded
 from guest.records.codec import seal, sha256_of
-from guest.records.printable import printable
+from guest.records.printable import counted, printable
 
 COLUMNS = ("workload", "variant", "threads", "repetition", "wall_s", "epoch")
-THREADS = re.compile(r"(?:threads?|cpus?|intra_?op)[-_= ]?(\d+)", re.IGNORECASE)
-_NEXT = r"(?:workload|variant)[-_=]|(?:threads?|cpus?|intra_?op|rep|run|seed)[-_=]?\d"
-NAMED = {
-    key: re.compile(rf"(?:^|[/_.,-]){key}[-_=](.+?)(?=[_.,-](?:{_NEXT})|/|$)")
-    for key in ("workload", "variant")
-}
-"""`workload-lenet5` in a path: the value ends with the folder, the file, or where the next name begins."""
-FIELDS = ("workload", "variant", "threads", "repetition")
 CROSSED = ("cpus", "inter_op_threads")  # what `vbstudy export mlruns` names beside threads
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".h5", ".ckpt")
 Found = tuple[list[ImportedRun], list[str]]
@@ -64,13 +57,22 @@ def _read(source: Path, name: str, at: str, by: str) -> Import:
 def _numbered(
     source: Path, runs: Sequence[ImportedRun], left_out: Sequence[str], *, name: str, kind: str, at: str
 ) -> Import:
-    """The runs with numbers, as they can be read again."""
-    counted: Counter[tuple[str, str, int]] = Counter()
+    """The runs with numbers, as they can be read again; what is not finite cannot, and is listed."""
+    left_out = [*left_out, *_not_finite(runs)]
+    seen: Counter[tuple[str, str, int]] = Counter()
     numbered = []
     for run in runs:
         key = (run.workload, run.variant, run.threads)
-        counted[key] += 1
-        numbered.append(replace(run, repetition=run.repetition or counted[key]))
+        seen[key] += 1
+        numbered.append(
+            replace(
+                run,
+                repetition=run.repetition or seen[key],
+                metrics={name: value for name, value in run.metrics.items() if math.isfinite(value)},
+                history={name: each for name, each in run.history.items() if np.isfinite(each).all()},
+                wall_s=run.wall_s if math.isfinite(run.wall_s or 0) else None,
+            )
+        )
     _check_unique(source, numbered)
     made = Import(
         schema_version=SCHEMA_VERSION,
@@ -81,6 +83,28 @@ def _numbered(
         left_out=tuple(dict.fromkeys(left_out)),
     )
     return decode(seal(made, checksum=CHECKSUM, indent=None))
+
+
+def _not_finite(runs: Sequence[ImportedRun]) -> Iterator[str]:
+    """In how many runs of each condition a metric, the time or a history is not finite, or not given."""
+    conditions: dict[tuple[str, str, int], list[ImportedRun]] = {}
+    for run in runs:
+        conditions.setdefault((run.workload, run.variant, run.threads), []).append(run)
+    several = len({(run.workload, run.variant) for run in runs}) > 1
+    for (workload, variant, threads), mine in conditions.items():
+        where = f"{workload}, {variant}, threads {threads}" if several else f"threads {threads}"
+        broken: Counter[tuple[str, str]] = Counter()
+        for run in mine:
+            last = run.metrics | {"wall_s": run.wall_s or 0.0}
+            broken.update((name, "no finite value") for name, v in last.items() if not math.isfinite(v))
+            broken.update(
+                (f"history of {name}", "epochs without a finite value")
+                for name, values in run.history.items()
+                if not np.isfinite(values).all() and math.isfinite(last.get(name, 0.0))
+            )
+        for (name, what), count in broken.items():
+            has = "has" if count == 1 else "have"
+            yield f"{name}: {count} of {counted(len(mine), 'run')} at {where} {has} {what}"
 
 
 def _kind(source: Path) -> tuple[str, Callable[[Path, str], Found]]:
@@ -118,6 +142,9 @@ def _results(source: Path, name: str) -> Found:
     rows = table(source)
     if not isinstance(rows, pd.DataFrame):
         raise ImportFormatError(f"{source}: a list of objects is expected, one a run")
+    for column in map(str, rows.columns):
+        if column not in COLUMNS and column.lower() in COLUMNS:
+            raise ImportFormatError(f"{source}: column {column}: write {column.lower()}")
     named = [column for column in rows.columns if column in COLUMNS]
     if "threads" not in named:
         raise ImportFormatError(
@@ -138,6 +165,9 @@ def _results(source: Path, name: str) -> Found:
             metrics.append(column)
     if "wall_s" in named:
         rows["wall_s"] = _all_numbers(source, "wall_s", rows.wall_s, rows.wall_s.notna())
+    for column in ("threads", "repetition"):
+        if column in named:
+            _all_numbers(source, column, rows[column], True)
     if "epoch" in named:
         if "repetition" not in named:
             raise ImportFormatError(f"{source}: with a column 'epoch', a column 'repetition' is needed too")
@@ -155,7 +185,7 @@ def _results(source: Path, name: str) -> Found:
     runs = []
     for group in groups:
         last = group.iloc[-1]
-        wall_s = float(last.wall_s) if "wall_s" in named and math.isfinite(last.wall_s) else None
+        wall_s = float(last.wall_s) if "wall_s" in named and not math.isnan(last.wall_s) else None
         values_of = {m: tuple(group[m].astype(float)) for m in metrics}
         run = _run(source, name, last, values_of, source=source.name, source_sha256=sha256, wall_s=wall_s)
         runs.append(run if "epoch" in named else replace(run, history={}))
@@ -184,15 +214,15 @@ def _run(
     path: Path, name: str, where: Any, history: Mapping[str, tuple[float, ...]], **known: Any
 ) -> ImportedRun:
     """A run by what its source states: `where` has the fields, `history` a value an epoch. Metrics are the
-    last values, and histories are kept, where they are finite."""
+    last values."""
     return ImportedRun(
         workload=where.get("workload", name),
         variant=where.get("variant", "imported"),
         threads=_count(path, where["threads"], "threads"),
         repetition=_count(path, where["repetition"], "repetition") if "repetition" in where else 0,
         **{
-            "metrics": {m: values[-1] for m, values in history.items() if math.isfinite(values[-1])},
-            "history": {m: values for m, values in history.items() if np.isfinite(values).all()},
+            "metrics": {m: values[-1] for m, values in history.items()},
+            "history": dict(history),
             **known,
         },
     )
@@ -204,43 +234,13 @@ def _count(source: Path, value: Any, what: str) -> int:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (1 <= number < 2**53 and number == int(number)):
-        raise ImportFormatError(f"{source}: {what} = {value!r}; a whole number from 1 is expected")
+        raise ImportFormatError(
+            f"{source}: {what} = {printable(str(value), limit=40)}; a whole number from 1 is expected"
+        )
     return int(number)
 
 
 # ---- a folder of predictions and histories -----------------------------------------------------------
-
-
-def path_pattern(text: str) -> re.Pattern[str]:
-    """`{workload}/{variant}/t{threads}/{repetition}.npy` as a regular expression over relative paths; `*` is
-    anything within a name. Raises ImportFormatError."""
-    pieces = []
-    for piece in re.split(r"(\{[^{}]*\}|\*)", text):
-        if piece == "*":
-            pieces.append("[^/]*")
-        elif not piece.startswith("{"):
-            pieces.append(re.escape(piece))
-        elif piece[1:-1] not in FIELDS:
-            allowed = ", ".join(f"{{{field}}}" for field in FIELDS)
-            raise ImportFormatError(f"pattern {text}: {piece} is none of {allowed}")
-        else:
-            pieces.append(f"(?P<{piece[1:-1]}>{r'[0-9]+' if piece[1:-1] in FIELDS[2:] else '[^/]+?'})")
-    if "{threads}" not in text or any(text.count(f"{{{field}}}") > 1 for field in FIELDS):
-        raise ImportFormatError(f"pattern {text}: {{threads}} is needed, and each field at most once")
-    return re.compile("".join(pieces))
-
-
-def _where(relative: str, by: re.Pattern[str] | None) -> dict[str, str] | None:
-    """What the path of a file states of its run, by field; None where it states no thread count."""
-    if by is not None:
-        found = by.fullmatch(relative)
-        return None if found is None else found.groupdict()
-    stem = relative.removesuffix(Path(relative).suffix)
-    threads = THREADS.findall(stem)
-    if not threads:
-        return None
-    named = {key: match.group(1) for key, pattern in NAMED.items() if (match := pattern.search(stem))}
-    return named | {"threads": threads[-1]}
 
 
 def _folder(source: Path, name: str, by: re.Pattern[str] | None = None) -> Found:
@@ -248,7 +248,7 @@ def _folder(source: Path, name: str, by: re.Pattern[str] | None = None) -> Found
     truths: dict[Path, np.ndarray] = {}  # by the folder below which they count
     used: set[Path] = set()
     parts: dict[str, list[ImportedRun]] = {}
-    found = sorted(source.rglob("*"), key=_natural)
+    found = sorted(source.rglob("*"), key=natural)
     files = [path for path in found if path.is_file() and not path.is_symlink()]
     links = [path.relative_to(source).as_posix() for path in found if path.is_symlink()]
     left_out = [f"{link}: a link, which is not followed; put a copy there" for link in links]
@@ -257,7 +257,7 @@ def _folder(source: Path, name: str, by: re.Pattern[str] | None = None) -> Found
             truths[path.parent] = classes(path)[0]
     for path in files:
         relative = path.relative_to(source).as_posix()
-        where = _where(relative, by)
+        where = stated(relative, by)
         if path.suffix not in (".npy", ".npz", ".csv", ".json"):
             left_out.append(f"{relative}: not read{_why_not(path)}")
         elif where is None:
@@ -280,10 +280,6 @@ def _folder(source: Path, name: str, by: re.Pattern[str] | None = None) -> Found
     unused = [folder.relative_to(source).as_posix() for folder in truths if folder not in used]
     left_out += [f"{folder}: true classes, and no predictions below their folder" for folder in unused]
     return [_merged(group) for group in parts.values()], left_out
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    return [(int(t), "") if t.isdigit() else (-1, t) for t in re.split(r"(\d+)", path.as_posix())]
 
 
 def _file(

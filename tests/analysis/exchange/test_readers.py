@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis.exchange.files import ImportFormatError
-from analysis.exchange.readers import path_pattern, read_history, read_results
+from analysis.exchange.paths import path_pattern
+from analysis.exchange.readers import read_history, read_results
 
 AT = "2026-01-01T00:00:00Z"
 
@@ -65,7 +66,13 @@ def test_one_line_an_epoch_and_the_last_epoch_counts(tmp_path):
     [
         ("cpus,accuracy\n1,0.5\n", "a column 'threads' is needed; there are cpus, accuracy"),
         ("threads,accuracy\n0,0.5\n", "threads = .*; a whole number from 1"),
-        ("threads,accuracy\nfour,0.5\n", "threads = 'four'"),
+        ("threads,accuracy\nfour,0.5\n", "column threads, row 1: 'four' is no number"),
+        ("threads,accuracy\n1,0.5\n,0.5\n", "column threads, row 2: 'nan' is no number"),
+        ("threads,repetition,a\n1,1,0.5\n1,,0.5\n", "column repetition, row 2: 'nan' is no number"),
+        ("threads,accuracy\n1,0.5\n1.5,0.5\n", "threads = 1.5; a whole number"),
+        ("Threads,accuracy\n1,0.5\n", "column Threads: write threads"),
+        ("threads,Workload,a\n1,x,0.5\n", "column Workload: write workload"),
+        ("threads,a ,a\n1,2,3\n", "r.csv: there are two columns a"),
         ("threads,epoch,loss\n1,1,0.5\n", "'repetition' is needed too"),
         ("threads,repetition,a\n1,1,0.5\n1,1,0.6\n", "is there 2 times"),
         ("threads,accuracy\n", "there is no result in it"),
@@ -125,7 +132,11 @@ def test_scores_of_a_diverged_run_are_no_classes_and_are_listed(tmp_path):
     found = read(tmp_path / "p")
     assert {run.threads: run.predictions for run in found.runs} == {1: (0, 1, 2), 2: None, 8: (0, 1, 2)}
     what = "scores that are not finite for 1 of 3 samples"
-    assert found.left_out == (f"threads-2.npy: {what}", f"threads-4.npy: {what}")
+    assert found.left_out == (
+        f"threads-2.npy: {what}",
+        f"threads-4.npy: {what}",
+        "loss: 1 of 1 run at threads 2 has no finite value",
+    )
 
 
 def test_a_result_behind_a_link_is_listed(tmp_path):
@@ -323,7 +334,11 @@ def test_commas_at_the_end_of_lines_do_not_shift_columns_and_cells_beyond_them_a
     [
         (("", "", ""), [{}, {}, {}], ("column more: not numbers",)),
         (("", "rerun", ""), [{}, {}, {}], ("column more: not numbers",)),
-        (("True", "", "False"), [{"more": 1.0}, {}, {"more": 0.0}], ()),
+        (
+            ("True", "", "False"),
+            [{"more": 1.0}, {}, {"more": 0.0}],
+            ("more: 1 of 3 runs at threads 1 has no finite value",),
+        ),
     ],
 )
 def test_columns_with_few_cells_are_texts_or_numbers_and_no_error(tmp_path, cells, metrics, left_out):
@@ -382,3 +397,33 @@ def test_metrics_of_mlflow_in_folders_keep_their_names(tmp_path):
     write(folder / "params" / "threads", "1")
     write(folder / "metrics" / "val" / "accuracy", "1 0.9 0\n")
     assert read(tmp_path / "mlruns").runs[0].metrics == {"val/accuracy": 0.9}
+
+
+def test_metrics_and_times_that_are_not_finite_are_listed_by_condition(tmp_path):
+    lines = "1,0.9,inf,1\n1,0.91,-inf,1\n1,nan,3,inf\n2,0.8,1,1\n2,0.7,2,1\n"
+    found = read(write(tmp_path / "r.csv", "threads,accuracy,loss,wall_s\n" + lines))
+    assert [run.metrics for run in found.runs[:3]] == [{"accuracy": 0.9}, {"accuracy": 0.91}, {"loss": 3.0}]
+    assert found.left_out == (
+        "loss: 2 of 3 runs at threads 1 have no finite value",
+        "accuracy: 1 of 3 runs at threads 1 has no finite value",
+        "wall_s: 1 of 3 runs at threads 1 has no finite value",
+    )
+    named = "workload,threads,loss\na,1,nan\na,1,1\nb,1,2\n"
+    (listed,) = read(write(tmp_path / "n.csv", named)).left_out
+    assert listed == "loss: 1 of 2 runs at a, imported, threads 1 has no finite value"
+
+
+def test_a_history_with_an_epoch_that_is_not_finite_is_listed(tmp_path):
+    write(tmp_path / "p" / "threads-2.json", {"loss": [1.0, float("nan"), 2.0]})
+    found = read(tmp_path / "p")
+    assert (found.runs[0].metrics, found.runs[0].history) == ({"loss": 2.0}, {})
+    assert found.left_out == ("history of loss: 1 of 1 run at threads 2 has epochs without a finite value",)
+
+
+def test_spaces_beside_commas_belong_to_no_name(tmp_path):
+    text = "workload, variant , threads ,acc\nx, a ,1, 0.5\ny ,b, 2 ,0.6\nx,a,1,0.7\n"
+    found = read(write(tmp_path / "r.csv", text))
+    assert [(r.workload, r.variant, r.threads, r.repetition) for r in found.runs] == [
+        ("x", "a", 1, 1), ("y", "b", 2, 1), ("x", "a", 1, 2)
+    ]  # fmt: skip
+    assert [r.metrics for r in found.runs] == [{"acc": 0.5}, {"acc": 0.6}, {"acc": 0.7}]
