@@ -3,6 +3,7 @@ Their weights were never seen, so there is no bitwise verdict."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
@@ -13,6 +14,7 @@ from analysis.exchange.imported import Import, ImportedRun
 from analysis.results.model import ALPHA, Kind, Table, col, cols, count, counts, interval
 from analysis.stats import metrics, statistics
 from analysis.stats.ranks import brunner_munzel
+from analysis.stats.statistics import Estimate
 
 Family = tuple[str, str, str]  # import, workload, variant
 WHERE = cols("import", "workload", "variant")
@@ -47,13 +49,26 @@ def _values(runs: Sequence[ImportedRun], name: str) -> np.ndarray:
     return np.array([value for value in values if value is not None], dtype=float)
 
 
+def _observed(runs: Sequence[ImportedRun], name: str) -> np.ndarray:
+    """The values that are compared. Runs that all gave one value may be copies of one, and so count once, as
+    copies do in a study."""
+    values = _values(runs, name)
+    return values[:1] if statistics.is_constant(values) else values
+
+
+def _distinct(found: Estimate, values: np.ndarray, needed: int) -> Estimate:
+    """Without an interval where too few values are distinct, as some may be of copies."""
+    return found if len(np.unique(values)) >= needed else dataclasses.replace(found, low=None, high=None)
+
+
 def _sets(families: dict[Family, dict[int, list[ImportedRun]]]) -> Table:
     rows = []
     for family, sets in families.items():
         for threads in sorted(sets):
             for name in _names(sets):
                 values = _values(sets[threads], name)
-                mean, sd = statistics.mean(values), statistics.sd(values)
+                mean = _distinct(statistics.mean(values), values, statistics.MEAN_FROM)
+                sd = _distinct(statistics.sd(values), values, statistics.SD_FROM)
                 row = _head(family) | {"threads": threads, "metric": name, "n": mean.n}
                 row |= mean.cells("mean") | sd.cells("sd")
                 row |= {"min": values.min() if len(values) else None}
@@ -80,7 +95,7 @@ def _tests(families: dict[Family, dict[int, list[ImportedRun]]]) -> Table:
     rows = []
     for family, sets in families.items():
         found = [
-            (name, a, b, brunner_munzel(_values(sets[a], name), _values(sets[b], name)))
+            (name, a, b, brunner_munzel(_observed(sets[a], name), _observed(sets[b], name)))
             for name in _names(sets)
             for a, b in combinations(sorted(sets), 2)
         ]
@@ -102,7 +117,7 @@ def _tests(families: dict[Family, dict[int, list[ImportedRun]]]) -> Table:
         name="imported_tests",
         title="Thread counts of imported runs compared in pairs: Brunner-Munzel",
         note=f"Two-sided, alpha {ALPHA}, Holm's correction within each import, workload and variant. "
-        "No difference found is not sameness.",
+        "Runs of a condition that all gave one value count once. No difference found is not sameness.",
     )
 
 

@@ -74,6 +74,22 @@ def test_thread_counts_are_compared_with_n_and_intervals():
     assert test["delta"] == -1.0
 
 
+def test_runs_that_all_gave_one_value_may_be_copies_and_are_not_tested():
+    runs = [run(1, r, 0.5) for r in range(1, 7)] + [run(2, r, 0.5 + r / 100) for r in range(1, 7)]
+    (test,) = imported_tables([imported(*runs)])["imported_tests"].frame.to_dict("records")
+    assert (test["n_a"], test["n_b"], test["p"], test["delta"]) == (1, 6, None, -1.0)
+    assert test["method"] == "fewer than two runs in a set"
+
+
+def test_intervals_need_distinct_values():
+    runs = [run(1, r, 0.5 + r % 4 / 100) for r in range(12)]
+    runs += [run(2, r, 0.5 + r % 9 / 100) for r in range(12)] + [run(4, r, 0.5 + r / 100) for r in range(12)]
+    rows = imported_tables([imported(*runs)])["imported"].frame
+    assert rows["values"].tolist() == [4, 9, 12]
+    assert rows.mean_low.notna().tolist() == rows.mean_high.notna().tolist() == [False, True, True]
+    assert rows.sd_low.notna().tolist() == rows.sd_high.notna().tolist() == [False, False, True]
+
+
 def test_churn_is_told_of_runs_with_predictions():
     runs = [run(1, 1, 0.5, (0, 1, 2, 3)), run(1, 2, 0.5, (0, 1, 2, 0)), run(2, 1, 0.5, (0, 1, 2, 3))]
     rows = imported_tables([imported(*runs, run(4, 1, 0.5))])["imported_churn"].frame
