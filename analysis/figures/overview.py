@@ -77,7 +77,7 @@ def _matrix(analysis: Analysis, axes: Axes, workloads: list[str], columns: list[
             if variant in rows.index:
                 row: Any = rows.loc[variant]
                 counted = row[f"{level}_distinct"] / max(row.seeds, 1)
-                values[y, x] = counted if counted else np.nan  # 0: not recorded
+                values[y, x] = counted if counted else np.nan  # 0: not recorded, or not finite
     most = analysis.study.runs.threads.nunique()
     axes.imshow(values, cmap="Blues", norm=Normalize(1, max(2, 1.4 * most)), aspect="auto")
     for (y, x), value in np.ndenumerate(values):

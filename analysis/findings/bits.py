@@ -62,6 +62,7 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
     seeds = runs.seeds_used.nunique()
     differing = sum(same[WEIGHTS].nunique() > 1 for same in shared)
     metrics = [f"last_{metric}" for metric in study.metrics[workload]]
+    known = bool(np.isfinite(runs[metrics].to_numpy(dtype=float)).any())  # of NaN alone, nothing is equal
     numbers: dict[str, Any] = {
         "sets_with_repetitions": int(repeated.index.get_level_values(0).nunique()),
         "sets_identical_within": int(equal.index.get_level_values(0).nunique()),
@@ -71,7 +72,7 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
         "seeds_differing": differing,
         "models": int(runs[WEIGHTS].nunique()),
         "prediction_vectors": int(runs.last_predictions_sha256.nunique()),
-        "metric_values": len(runs[metrics].drop_duplicates()),
+        "metric_values": len(runs[metrics].drop_duplicates()) if known else 0,
     }
     if len(diverged):
         parts = diverged.groupby(level=0, sort=False).sum()
@@ -91,10 +92,10 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
     text = (
         f"{numbers['models']} models{several} on {len(settings)} thread counts, "
         f"{counted(numbers['prediction_vectors'], 'prediction vector')}, "
-        f"{counted(numbers['metric_values'], 'metric value')} in "
+        f"{counted(numbers['metric_values'], 'metric value') if known else 'no finite metric'} in "
         f"{len(runs)} runs"
     )
-    if numbers["metric_values"] < numbers["models"]:
+    if known and numbers["metric_values"] < numbers["models"]:
         text += ": equal metrics hide different models"
     if repeated.empty:
         return open_(

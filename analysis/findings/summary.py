@@ -3,10 +3,12 @@ Nothing is decided here: all of it is read from the tables and the findings."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.cost.times import PLAIN, leads
@@ -16,6 +18,7 @@ from analysis.provenance.checks import missing_runs, mixture
 from analysis.results.cells import missing, number, spread
 from analysis.results.model import ACROSS, Analysis, Kind, Verdict
 from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS, NOT_RECORDED
+from analysis.stats.statistics import finite
 from guest.machine.tiers import tier_text
 from guest.records.printable import counted, series
 from guest.records.run import Tier, Variant
@@ -156,19 +159,23 @@ def _outcome(analysis: Analysis, levels: tuple[str, ...], workloads: list[str]) 
         models = f"{across[0][view.sha256('weights')].nunique()} {models}"
     models += {IDENTICAL: " that predict the same", DIFFER: " that predict differently"}.get(predictions, "")
     name = _metric(analysis)
+    gaps = [gap for each in workloads if math.isfinite(gap := _largest_gap(analysis, each))]
+    if not gaps:
+        return f"{models}; {name} is finite in no run, so nothing is hidden behind it"
     if metric == IDENTICAL:
         return f"{models}, hidden behind equal {name}"
-    gap = max(_largest_gap(analysis, workload) for workload in workloads)
+    gap = max(gaps)
     if gap == 0:
         return f"{models}; {name} is equal, another metric differs"
     return f"{models}; {name} differs by up to {spread(gap)} at one seed"
 
 
 def _largest_gap(analysis: Analysis, workload: str) -> float:
-    """Between runs of one seed, in the primary metric."""
+    """Between runs of one seed, in the primary metric; NaN where it is finite in none."""
     metric, view = analysis.study.primary(workload)
     each = [part[view.metric(metric)] for part in by_seeds(_runs(analysis, workload))]
-    return max(float(values.max() - values.min()) for values in each)
+    known = [values for mine in each if len(values := finite(mine.to_numpy()))]
+    return max((float(np.ptp(values)) for values in known), default=math.nan)
 
 
 def _free_seeds(analysis: Analysis) -> str:

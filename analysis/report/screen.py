@@ -16,11 +16,15 @@ from analysis.load.design import STUDY_FILE
 from analysis.report.story import settings, size_text
 from analysis.results.model import ACROSS, Analysis, Finding, Verdict
 from analysis.results.printing import shown_findings
-from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS, NOT_RECORDED
+from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS, NOT_FINITE, NOT_RECORDED
 
 WIDEST = 100  # characters; longer lines are hard to read
 MATRIX_ROWS = 6
-SIGNS = {IDENTICAL: ("=", "green"), DIFFER: ("≠", "red"), NOT_RECORDED: ("–", "dim")}
+SIGNS = {
+    IDENTICAL: ("=", "green"),
+    DIFFER: ("≠", "red"),
+    **dict.fromkeys((NOT_RECORDED, NOT_FINITE), ("–", "dim")),
+}
 COLOURS = {
     Verdict.SUPPORTED: "green",
     Verdict.NOT_SUPPORTED: "red",

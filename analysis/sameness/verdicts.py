@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.load.study import StudyData, View, by_seeds, by_threads
@@ -20,6 +21,7 @@ NO_SEED = {
     "cpu_model_asked": "no seed on two CPU models: inconclusive",
 }
 NOT_RECORDED = "not recorded"  # a project that did not write them
+NOT_FINITE = "not finite"  # no metric of any run, which says nothing of models
 LEVELS = ("weights", "predictions", "metric")
 LEVEL_COLUMNS = tuple(
     Column(header=level, source=level, kind=Kind.LEVEL, low=f"{level}_distinct", high="n") for level in LEVELS
@@ -59,6 +61,9 @@ def _levels(runs: pd.DataFrame, view: View, metrics: tuple[str, ...], over: str,
     for level in LEVELS:
         distinct = [_distinct(part, view, metrics, level) for part in parts]
         known = all(distinct) and not (level != "metric" and runs[view.sha256(level)].isna().any())
+        if level == "metric" and not _finite(runs, view, metrics):
+            row |= {level: NOT_FINITE, f"{level}_distinct": 0}
+            continue
         verdict = IDENTICAL if all(distinct[i] == 1 for i in compared) else DIFFER
         row[level] = NOT_RECORDED if not known else verdict if compared else alone
         row[f"{level}_distinct"] = sum(distinct) if known else 0
@@ -70,6 +75,12 @@ def _distinct(runs: pd.DataFrame, view: View, metrics: tuple[str, ...], level: s
         return runs[view.sha256(level)].nunique()
     # All metrics together; NaN equals NaN here, as it does for a reader.
     return len(runs[[view.metric(metric) for metric in metrics]].drop_duplicates())
+
+
+def _finite(runs: pd.DataFrame, view: View, metrics: tuple[str, ...]) -> bool:
+    """Whether a run has a metric that is."""
+    values = runs[[view.metric(metric) for metric in metrics]].to_numpy(dtype=float)
+    return bool(np.isfinite(values).any())
 
 
 def cpu_models(study: StudyData) -> Table:

@@ -259,6 +259,14 @@ def test_f2_holds_and_says_what_metrics_hide(study):
     assert found.numbers["models"] == 2
 
 
+def test_f2_hides_nothing_behind_metrics_that_are_not_finite(study):
+    fixed(study, {1: "a", 2: "b"}, accuracies=(np.nan, np.nan))
+    found = decided(study, "F2")
+    assert found.verdict is HOLDS
+    assert "no finite metric in 4 runs" in found.why
+    assert "hide" not in found.why
+
+
 def test_f2_fails_when_all_are_the_same_model(study):
     fixed(study, {1: "a", 2: "a"})
     assert decided(study, "F2").verdict is FAILS

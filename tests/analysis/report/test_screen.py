@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 import subprocess
@@ -102,6 +103,19 @@ def test_different_models_behind_equal_accuracy_are_not_called_equal(study):
             "One seed, 2 thread counts: 2 different models that predict the same, hidden behind equal"
         )
     )
+
+
+def test_nothing_is_hidden_behind_a_metric_that_is_finite_in_no_run(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            study.run(cpus, repetition, weights=f"w{cpus}", accuracies=(math.nan, math.nan))
+    text = shown(analyze(study.directory))
+    assert " ".join(text.split()).startswith(
+        "One seed, 2 thread counts: 2 different models that predict the same; accuracy is finite in no run, "
+        "so nothing is hidden behind it."
+    )
+    assert "equal" not in text.partition("Which thread count?")[0].replace("at equal seeds", "")
+    assert "lenet5  ≠ = –        = = –  = = –" in text
 
 
 def test_models_that_do_not_repeat_are_told_first(study):
