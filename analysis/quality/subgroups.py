@@ -13,7 +13,7 @@ import pandas as pd
 
 from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, View, by_threads
-from analysis.results.model import ACROSS, SCOPE, Kind, Table, col, count, interval
+from analysis.results.model import ACROSS, SCOPE, Kind, Table, bound_names, col, count, interval
 from analysis.stats import classification, metrics, statistics
 from analysis.stats.observations import distinct, sd_of
 
@@ -79,17 +79,18 @@ def _class_columns(
 ) -> dict[str, Any]:
     support, n = counts.support, len(rates["overall"])
     overall = sd_of(rates["overall"][:, 0], models)
-    columns: dict[str, Any] = {"class": counts.classes, "support": support, "n": n}
-    columns |= {
-        f"overall_{end}": np.full(len(support), bound, float)  # NaN where there is none
-        for end, bound in (("low", overall.low), ("high", overall.high))
+    bounds = {
+        name: np.full(len(support), bound, float)  # NaN where there is none
+        for name, bound in zip(bound_names("overall_sd"), (overall.low, overall.high), strict=True)
     }
+    columns: dict[str, Any] = {"class": counts.classes, "support": support, "n": n}
     for name, values in rates.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # classes without samples are all NaN
             columns |= {
                 f"{name}_mean": _column_means(values),
                 f"{name}_sd": metrics.column_sd(values),
+                **(bounds if name == "overall" else {}),
                 f"{name}_range": values.max(axis=0) - values.min(axis=0),
             }
     return columns
@@ -117,8 +118,8 @@ def subgroups(classes: Table) -> Table:
                 "fpr_range": known.fpr_range.max() if several else None,
                 "fnr_sd": known.fnr_sd.max(),
                 "fnr_range": known.fnr_range.max() if several else None,
-                "overall_low": top.overall_low,
-                "overall_high": top.overall_high,
+                "overall_sd_low": top.overall_sd_low,
+                "overall_sd_high": top.overall_sd_high,
             }
         )
     return Table.of(
@@ -127,7 +128,7 @@ def subgroups(classes: Table) -> Table:
         col("overall_range", "max-min, all", Kind.SPREAD),
         col("class_range", "max-min, a class", Kind.SPREAD),
         count("class"),
-        interval("overall_sd", "SD, all", bounds="overall"),
+        interval("overall_sd", "SD, all"),
         col("class_sd", "SD, a class", Kind.SPREAD),
         col("fpr_sd", "SD of FPR", Kind.SPREAD),
         col("fnr_sd", "SD of FNR", Kind.SPREAD),

@@ -54,6 +54,21 @@ def test_copies_of_a_model_count_once(study):
     assert (summary.loc["2"].n, summary.loc["2"].class_sd) == (2, 0.0)  # one model: exactly none
 
 
+def test_bounds_of_the_overall_sd_stand_behind_it(study):
+    for repetition in range(1, 11):
+        labels = tuple(int(i < repetition) for i in range(12))
+        study.run(1, repetition, truth=(0, 1) * 6, predicted=labels, weights=f"{repetition}")
+    classes, summary = tables(study)
+    names = list(classes.columns)
+    assert names[(i := names.index("overall_sd")) : i + 3] == [
+        "overall_sd",
+        "overall_sd_low",
+        "overall_sd_high",
+    ]
+    for row in (classes.iloc[0], summary.iloc[0]):
+        assert row.overall_sd_low < row.overall_sd < row.overall_sd_high
+
+
 def test_one_run_has_rates_and_no_spread(study):
     study.run(1)
     classes, summary = tables(study)
