@@ -143,7 +143,9 @@ def share(count: float, of: float, *, method: str = "wilson") -> Estimate:
     if of == 0:
         return Estimate(value=None, n=0)
     low, high = proportion_confint(count, of, alpha=1 - CONFIDENCE, method=method)
-    return Estimate(value=count / of, low=float(low), high=float(high), n=int(of))
+    # Wilson's end there exactly, which rounding misses.
+    low, high = 0.0 if count == 0 else float(low), 1.0 if count == of else float(high)
+    return Estimate(value=count / of, low=low, high=high, n=int(of))
 
 
 def mean_of_pairs(value: float, parts: Sequence[np.ndarray], *, most: float = math.inf) -> Estimate:

@@ -62,6 +62,13 @@ def test_a_share_has_wilsons_interval():
     assert statistics.share(0, 0).value is None
 
 
+@pytest.mark.parametrize("method", ["wilson", "beta"])
+def test_an_interval_of_none_begins_and_of_all_ends_exactly_there(method):
+    for n in (*range(1, 200), 0.75):
+        assert statistics.share(0, n, method=method).low == 0
+        assert statistics.share(n, n, method=method).high == 1
+
+
 def test_equal_clusters_leave_no_error_of_a_ratio():
     assert statistics.ratio_of_sums([1, 2], [2, 4]) == (0.5, 0.5)
     assert statistics.ratio_of_sums([1], [2]) == (None, None)
