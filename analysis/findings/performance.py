@@ -350,7 +350,8 @@ def _against_largest(row: dict[Any, Any]) -> Decision:
     if len(eligible) < 2:
         return open_(f"{row['lead'].removeprefix('inconclusive: ')}")
     *others, largest = eligible
-    numbers = {"seconds": means, "p_holm": p, "n": row["counts"]}
+    numbers = {"seconds": means, "fastest": row["fastest"], "decided": row["decided"]}
+    numbers |= {"p_holm": p, "n": row["counts"]}
     listed = ", ".join(f"{name}: {number(Kind.SECONDS, means[name])} s" for name in eligible)
     text = f"fastest at {row['fastest']} ({listed})"
     if any(p[name] is None for name in others):

@@ -1,6 +1,7 @@
 """The line of evidence of a finding."""
 
 from analysis.findings.evidence import evidence, shortened
+from analysis.findings.summary import which_threads
 from analysis.pipeline import analyze
 
 
@@ -56,3 +57,25 @@ def test_f1_of_runs_that_do_not_vary_is_not_called_a_matter_of_too_few(study):
     assert line(analyze(study.directory), "F1") == (
         "means lie up to 0 apart; runs of a set do not vary (lenet5)"
     )
+
+
+def test_f5_names_the_fastest_that_leads_though_one_slow_run_moves_its_mean(study):
+    for cpus, seconds in ((1, 9.95), (2, 8.0), (4, 14.0)):
+        for repetition in range(1, 13):
+            slow = cpus == 2 and repetition == 1
+            study.run(cpus, repetition, wall_s=60.0 if slow else seconds + 0.01 * repetition)
+    found = analyze(study.directory)
+    assert line(found, "F5") == "fastest: 2 of 1, 2, 4"
+    assert dict(which_threads(found))["fastest?"].startswith("2 (12.4 s, n = 12)")
+    assert next(f for f in found.findings if f.id == "F5").why.startswith("fixed-seed: fastest at 2 ")
+
+
+def test_f5_names_the_fastest_of_the_variant_whose_lead_is_decided(study):
+    for cpus in (1, 2):
+        for repetition in range(1, 6):
+            free, fixed = 10.0 + 0.1 * cpus + repetition, 20.0 / cpus + 0.1 * repetition
+            study.run(cpus, repetition, variant="default", seed=10 * cpus + repetition, wall_s=free)
+            study.run(cpus, repetition, wall_s=fixed)
+    found = analyze(study.directory)
+    assert line(found, "F5") == "fastest: 2 of 1, 2"
+    assert dict(which_threads(found))["fastest?"].startswith("2 (")
