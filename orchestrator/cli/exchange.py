@@ -234,6 +234,7 @@ def import_(options: Options, source: Path, name: str | None, by: str) -> None:
     from analysis.exchange.comparison import imported_tables
     from analysis.exchange.imported import read_imports, write_import
     from analysis.exchange.readers import read_results
+    from analysis.load.runs import run_folders
     from guest.records.printable import unaccented
     from orchestrator.store.store import now
 
@@ -254,7 +255,9 @@ def import_(options: Options, source: Path, name: str | None, by: str) -> None:
             if (store.directory / name).exists():
                 raise UsageError(f"{folder}: is there already; give another name by --name")
             unpack(source, store.directory / name)
-            text = f"unpacked into {folder}; next: vbstudy -C {shlex.quote(folder)} analyze"
+            text = f"unpacked into {folder}"
+            if run_folders(store.directory / name):  # without one there is nothing to analyse
+                text += f"; next: vbstudy -C {shlex.quote(folder)} analyze"
             result(options, {"folder": folder}, text)
             return
         imported = read_results(source, name, now(), by)

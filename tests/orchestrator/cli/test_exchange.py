@@ -93,6 +93,18 @@ def test_the_command_that_follows_an_import_can_be_copied_from_any_folder(folder
     assert f"next: vbstudy -C '{mine}/x' analyze" in capsys.readouterr().out
 
 
+def test_of_an_archive_without_runs_nothing_follows(tmp_path, capsys):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "study.toml").write_text(STUDY)
+    (tmp_path / "r.csv").write_text("threads,accuracy\n1,0.5\n2,0.7\n")
+    assert run(["-C", str(mine), "import", str(tmp_path / "r.csv")]) == 0
+    assert run(["-C", str(mine), "export", str(tmp_path / "x.zip")]) == 0
+    capsys.readouterr()
+    assert run(["-C", str(tmp_path), "import", str(tmp_path / "x.zip")]) == 0
+    assert capsys.readouterr().out == f"unpacked into {tmp_path}/x\n"
+
+
 def test_results_of_another_program_are_compared(tmp_path, capsys):
     (tmp_path / "r.csv").write_text("threads,accuracy\n1,0.5\n1,0.6\n2,0.7\n2,0.8\n")
     assert run(["-C", str(tmp_path), "import", str(tmp_path / "r.csv")]) == 0
