@@ -6,7 +6,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from analysis.results.model import WHERE, Table, col, cols, count, counts
-from guest.records.printable import counted
+from guest.records.printable import counted, series
 from orchestrator.forecast.fleet import FleetForecast
 from orchestrator.forecast.model import FamilyForecast, Forecast
 from orchestrator.study.plan import condition
@@ -122,8 +122,11 @@ def totals(forecast: Forecast) -> list[str]:
     if forecast.to_do:
         size = amount(forecast.size_bytes) if forecast.size_bytes is not None else UNKNOWN
         lines.append(f"disk    {size}; {amount(forecast.free_bytes)} are free")
-    if any(f.sd is None and f.tests for f in forecast.families):
-        lines.append("power   unknown until two runs of a set are done; or give the SD with --sd")
+    lacking = dict.fromkeys(f.workload for f in forecast.families if f.tests and f.sd is None)
+    if lacking:
+        known = any(f.tests and f.sd is not None for f in forecast.families)
+        of = f" of {series(list(lacking))}" if known else ""
+        lines.append(f"power   unknown{of} until two runs of a set are done; or give the SD with --sd")
     return lines
 
 

@@ -53,6 +53,13 @@ def test_without_a_run_hours_disk_and_power_are_unknown_and_runs_are_counted():
     assert "power   unknown until two runs" in text
 
 
+def test_where_some_have_power_those_without_are_named():
+    planned = specs(runs=3) + specs(name="other")
+    done = [run(spec, value=0.5 + i / 10) for i, spec in enumerate(planned[:3])]
+    (power,) = (line for line in totals(estimated(planned, done)) if line.startswith("power"))
+    assert power == "power   unknown of other until two runs of a set are done; or give the SD with --sd"
+
+
 def test_a_short_time_is_told_in_minutes_or_seconds():
     for seconds, text in ((12.75, "51 s"), (60.0, "4 min")):
         planned = specs(cpus=(1,), runs=5)
