@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from analysis.stats.statistics import INTERVALS_NOTE, Estimate, bounds_of
 from guest.records.run import Metric
 
 KEYS = ("workload", "variant", "metric", "view")
+ROUNDED = 0.01  # by which a reported accuracy may differ from that of the predictions
 NOTHING = Estimate(value=None, n=0)
 
 
@@ -52,7 +54,8 @@ def performance(
         name="performance",
         title="Test performance of each condition",
         note="All numbers are for this test set; 'mean, other test samples' has the interval for other runs "
-        "and other test samples of the same kind (of one model, Wilson's). Runs of one model count once. "
+        "and other test samples of the same kind (of one model, Wilson's), in the accuracy's unit; empty "
+        "where that is not the accuracy of the predictions. Runs of one model count once. "
         "Where several seeds gave several models each, each seed counts once, with the mean of its models: "
         "mean, SD and their intervals are over so many seeds. "
         f"{FAILED_NOTE} They are left out of the other columns. {INTERVALS_NOTE} SD threads / seeds is that "
@@ -93,4 +96,17 @@ def _other_samples(runs: pd.DataFrame, metric: str, view: View, predictions: Pre
     if each.empty:
         return NOTHING
     correct = predictions.stack(view, each.run_id) == predictions.truth[workload]
-    return crossed_mean(by_seed(correct, each.seeds_used))
+    scale = _scale(each[view.metric(metric)].to_numpy(float), correct.mean(axis=1))
+    if scale is None:
+        return NOTHING
+    found = crossed_mean(by_seed(correct, each.seeds_used))
+    value, low, high = (
+        None if bound is None else scale * bound for bound in (found.value, found.low, found.high)
+    )
+    return dataclasses.replace(found, value=value, low=low, high=high)
+
+
+def _scale(told: np.ndarray, accuracies: np.ndarray) -> int | None:
+    """What the reported metric is of a share: 1, 100 where a project gives percents; None where it is not
+    the accuracy of the predictions."""
+    return next((by for by in (1, 100) if (np.abs(told / by - accuracies) <= ROUNDED).all()), None)
