@@ -3,6 +3,7 @@ not in a table; nothing is random, and the same study gives the same SVG bytes."
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import Formatter, FuncFormatter, MaxNLocator, NullFormatter
 
 from analysis.figures.charts import churn_map, churn_runs, class_ranges, front, reliability, timeline
 from analysis.figures.overview import FEWEST, overview
@@ -185,7 +186,7 @@ def loss_sd(analysis: Analysis, workload: str) -> Drawing:
             axes.set_yscale("log")
             # matplotlib's own labels are TeX, which the style leaves as it stands
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}"))
-            axes.yaxis.set_minor_formatter(NullFormatter())
+            axes.yaxis.set_minor_formatter(_between_decades(*axes.get_ylim()))
         else:
             axes.set_yticks([])
             axes.text(0.5, 0.5, "nothing to draw", transform=axes.transAxes, ha="center", color="0.45")
@@ -202,6 +203,22 @@ def loss_sd(analysis: Analysis, workload: str) -> Drawing:
         "mean. A standard deviation of 0 has no place on a log scale and is named above the panel.",
         figure=figure,
     )
+
+
+def _between_decades(low: float, high: float) -> Formatter:
+    """Labels of the minor ticks of a logarithmic axis, where fewer than two powers of ten lie within its
+    limits: of all within one decade, else of 2 and 5."""
+    first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
+    if first < last:
+        return NullFormatter()
+    shown = "25" if high > 10 * low else "123456789"
+    return FuncFormatter(lambda value, _: _digits(value) if f"{value:.3e}"[0] in shown else "")
+
+
+def _digits(value: float) -> str:
+    """With the digits that ticks between powers of ten need."""
+    texts = [f"{value:.{digits}e}" for digits in range(4)]
+    return next((text for text in texts if math.isclose(float(text), value, rel_tol=1e-6)), texts[-1])
 
 
 def _silent(curves: pd.DataFrame) -> list[str]:

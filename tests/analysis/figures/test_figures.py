@@ -5,7 +5,7 @@ import warnings
 import matplotlib as mpl
 import pytest
 
-from analysis.figures.figures import _silent, epochs, loss_sd, sorted_runs, write_figures
+from analysis.figures.figures import _between_decades, _silent, epochs, loss_sd, sorted_runs, write_figures
 from analysis.figures.style import STYLE
 from analysis.pipeline import analyze
 
@@ -78,6 +78,34 @@ def test_labels_of_a_log_scale_are_numbers(study):
         labels = [tick.get_text() for tick in axes.get_yticklabels()]
     assert labels
     assert all(float(label) > 0 for label in labels)
+
+
+def test_a_log_scale_within_a_decade_has_labels(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            gap = 0.006 * repetition
+            study.run(cpus, repetition, losses=(1 + gap, 0.5 + 1.1 * gap), weights=f"{cpus} {repetition}")
+    with mpl.rc_context(STYLE):
+        figure = loss_sd(analyze(study.directory), "lenet5").figure
+        figure.draw_without_rendering()
+        axes = figure.axes[0]
+        low, high = axes.get_ylim()
+        texts = [tick.get_text() for tick in axes.get_yticklabels(minor=True)]
+    assert high < 10 * low
+    assert sum(low <= float(text) <= high for text in texts if text) >= 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "labels"),
+    [
+        ((2.5e-3, 6.5e-3), ["3e-03", "4e-03", "5e-03"]),
+        ((1.5e-3, 9e-2), ["", "", "5e-03"]),
+        ((9e-4, 1.1e-2), ["", "", ""]),
+    ],
+)
+def test_labels_between_powers_of_ten_are_as_many_as_there_is_room_for(limits, labels):
+    label = _between_decades(*limits)
+    assert [label(value) for value in (0.003, 0.004, 0.005)] == labels
 
 
 @pytest.mark.parametrize("draw", [sorted_runs, epochs])
