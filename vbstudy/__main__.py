@@ -10,7 +10,7 @@ from typing import NoReturn
 HERE = Path(__file__).resolve().parent
 APPLICATION = str(HERE / "_app" if (HERE / "_app").is_dir() else HERE.parent)
 PACKAGES = ("vbstudy", "orchestrator", "guest", "analysis")
-MISSING = 3  # the exit code of what is to be installed
+MISSING, INTERRUPTED = 3, 130  # the exit codes of what is to be installed, and of Ctrl-C
 
 
 def find_application() -> None:
@@ -32,6 +32,9 @@ def main() -> NoReturn:
             raise
         sys.stderr.write(f"vbstudy: the command line needs the package {name}: pip install vbstudy\n")
         sys.exit(MISSING)
+    except KeyboardInterrupt:  # while it is being imported
+        sys.stderr.write("vbstudy: stopped\n")
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
@@ -25,6 +26,8 @@ SIGNS = {
     DIFFER: ("≠", "red"),
     **dict.fromkeys((NOT_RECORDED, NOT_FINITE), ("–", "dim")),
 }
+PLAIN = {"≠": "x", "–": "-"}  # where an output cannot write them
+MEANINGS = {"=": "same", "≠": "differ", "–": "none", "?": "not known"}
 COLOURS = {
     Verdict.SUPPORTED: "green",
     Verdict.NOT_SUPPORTED: "red",
@@ -72,21 +75,39 @@ def _matrix(analysis: Analysis) -> Iterator[RenderableType]:
     rows = by_workload(analysis)
     if not rows:
         return
-    title = Text("Same model?", style="bold")
-    title.append(" weights, predictions, metric at equal seeds  (= same, ≠ differ)", style="not bold dim")
-    yield title
     columns = settings(analysis)
+    shown = {
+        workload: [_signs(scopes.get(scope)) for scope in (ACROSS, *columns)]
+        for workload, scopes in list(rows.items())[:MATRIX_ROWS]
+    }
+    there = {sign for cells in shown.values() for cell in cells for sign, _ in cell}
+    legend = ", ".join(f"{_plain(s)} {text}" for s, text in MEANINGS.items() if s in there or s in "=≠")
+    title = Text("Same model?", style="bold")
+    title.append(f" weights, predictions, metric at equal seeds  ({legend})", style="not bold dim")
+    yield title
     grid = _grid("", "all threads", *columns)
-    for workload, scopes in list(rows.items())[:MATRIX_ROWS]:
-        grid.add_row(workload, *(_signs(scopes.get(scope)) for scope in (ACROSS, *columns)))
+    for workload, cells in shown.items():
+        grid.add_row(workload, *(_spaced(cell) for cell in cells))
     yield grid
     if len(rows) > MATRIX_ROWS:
         yield Text(f"and {len(rows) - MATRIX_ROWS} more workloads: --table verdicts", style="dim")
 
 
-def _signs(row: dict[object, object] | None) -> Text:
-    signs = [SIGNS.get(str(row[level]), ("?", "yellow")) for level in LEVELS] if row else []
-    return Text(" ").join(Text(sign, style=colour) for sign, colour in signs)
+def _signs(row: dict[object, object] | None) -> list[tuple[str, str]]:
+    """With their colours."""
+    return [SIGNS.get(str(row[level]), ("?", "yellow")) for level in LEVELS] if row else []
+
+
+def _spaced(signs: list[tuple[str, str]]) -> Text:
+    return Text(" ").join(Text(_plain(sign), style=colour) for sign, colour in signs)
+
+
+def _plain(sign: str) -> str:
+    try:
+        sign.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return PLAIN[sign]
+    return sign
 
 
 def _commands(steps: list[tuple[str, str]]) -> Iterator[Text]:

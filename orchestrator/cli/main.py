@@ -111,10 +111,6 @@ def run(arguments: list[str] | None = None) -> int:
         below = "\n" if sys.stderr.isatty() else ""  # the terminal's ^C
         click.echo(f"{below}vbstudy: stopped{more}", err=True)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader (`| head`) has enough; what Python would still flush goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_DONE
     except ModuleNotFoundError:
         raise  # `vbstudy.__main__` names the package
     except Exception as error:  # noqa: BLE001  (whatever nobody expected)
@@ -131,12 +127,14 @@ def _has_current_folder() -> bool:
 
 
 def _mend_surroundings() -> None:
-    """Streams that are closed (of a daemon) lead nowhere; a width of no columns is none."""
+    """Closed streams (of a daemon) lead nowhere; a width of no columns is none; figures go into files."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  (until the end)
     if os.environ.get("COLUMNS") == "0":
         del os.environ["COLUMNS"]
+    if os.environ.get("MPLBACKEND", "").startswith("module://"):  # of Jupyter's environment
+        del os.environ["MPLBACKEND"]
 
 
 def _unforeseen(error: Exception) -> VbstudyError:

@@ -233,6 +233,9 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort):
             raise Stopped(KEPT if ctx.invoked_subcommand in RESUMED else "") from None
+        except BrokenPipeError:
+            # The reader (`| head`) has enough: click would end with 1. What is still flushed goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Stopped(Exception):  # noqa: N818  (not an error: the user stopped it)

@@ -195,6 +195,8 @@ def record(options: Options, output: Path, level: str, force: bool, command: tup
     path = output.absolute()
     if output.exists() and not force:
         raise UsageError(f"{output}: exists already; give another name, or overwrite it with --force")
+    if output.is_dir():
+        raise UsageError(f"{output}: is a folder; name a file in it")
     if not path.parent.is_dir():
         raise UsageError(f"{output}: {path.parent} is not a folder")
     chosen, why = replaying.choose_level(level)

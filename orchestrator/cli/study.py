@@ -65,10 +65,11 @@ def doctor(options: Options) -> None:
 def provision(options: Options, cpus: tuple[int, ...] | None, provider: str | None) -> None:
     """Make one guest for each CPU count."""
     from guest.records.codec import to_json
+    from orchestrator.files import write_durably
     from orchestrator.guests import provision as provision_
     from orchestrator.inventory import Guest
     from orchestrator.providers import make
-    from orchestrator.study import template
+    from orchestrator.study import schema, template
     from orchestrator.sweep.progress import DownloadProgress
 
     store = options.store()
@@ -87,12 +88,15 @@ def provision(options: Options, cpus: tuple[int, ...] | None, provider: str | No
             report(f"wrote {store.study_file}")
         if provider is not None:
             provision_.check_former(options.study(), store, provider)
-        changed = template.edit(store.study_file, cpus, provider)
+        text, changed = template.edited(store.study_file, cpus, provider)
+        loaded = schema.parse(text, str(store.study_file))
+        provider_ = make(loaded, store, report)
         if changed:
+            if provider is not None:
+                provision_.check(provider_)  # what makes no guests is not written down
+            write_durably(store.study_file, text)
             report(f"{store.study_file}: {changed}")
-        loaded = options.study()
         with DownloadProgress(options.stderr()) as progress:
-            provider_ = make(loaded, store, report)
             inventory = provision_.provision(loaded, store, provider_, on_guest, progress, report)
     result(
         options, to_json(inventory), f"{counted(len(inventory.guests), 'guest')} ready; next: vbstudy sweep"

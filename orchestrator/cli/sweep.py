@@ -84,7 +84,9 @@ def plan(
               show_default="30")  # fmt: skip
 @click.option("--robustness", is_flag=True, help="Then measure the stored models under noise and attack.")
 @click.option(
-    "--scheduler", metavar="ADDRESS", help="Run on the workers of this dask scheduler: tcp://HOST:PORT."
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Run on the workers of this dask scheduler: tcp:// or tls://HOST:PORT.",
 )
 @click.option("--security", type=click.Path(path_type=Path), help="TLS for a tls:// scheduler: a TOML file.")
 @click.pass_obj

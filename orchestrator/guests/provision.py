@@ -43,9 +43,7 @@ def provision(
     """Makes `guests.json` true to the study: one guest for each count in `cpus` (and CPU model, where
     several are compared), no others; side by side as far as there are cores. Data sets that are not on
     this machine are downloaded. The caller holds the study's lock."""
-    problems = provider.check()
-    if problems:
-        raise PrerequisiteError("; ".join(problems))
+    check(provider)
     fetch_datasets(study, store, on_download)
     wanted = [guest_spec(cpus, model) for model in study.cpu_models for cpus in study.cpus]
     kind, former = _former(study, store)
@@ -75,6 +73,12 @@ def provision(
         inventory = dataclasses.replace(inventory, guests=guests)
         write_inventory(store.guests_file, inventory)
     return inventory
+
+
+def check(provider: Provider) -> None:
+    """Raises PrerequisiteError where it cannot make guests."""
+    if problems := provider.check():
+        raise PrerequisiteError("; ".join(problems))
 
 
 def check_former(study: Study, store: Store, provider: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -96,8 +97,10 @@ def _message(error: Any, value: object) -> str:
     if error["type"] == "string_pattern_mismatch":
         return "letters, digits, '.', '_' and '-' only, a letter or digit first, 64 at most"
     if error["type"] == "tuple_type":
-        many = "[[workload]], in double brackets" if isinstance(value, dict) else f"a list, as [{value}]"
-        return f"write {many}"
+        if error["loc"][-1] == "workload":
+            return "write [[workload]], in double brackets, and its keys below it"
+        words = [word if word.isdecimal() else json.dumps(word) for word in re.split(r"[\s,]+", str(value))]
+        return f"write a list, as [{', '.join(words)}]"
     return message[:1].lower() + message[1:]
 
 

@@ -33,11 +33,14 @@ from orchestrator.study.schema import Study
 
 def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:
     """All runs of a study in the order in which they are to start, block by block. More repetitions add
-    blocks, and leave the earlier ones as they are."""
+    blocks, and leave the earlier ones as they are. Raises UsageError for more than can be planned."""
+    wanted = repetitions or study.repetitions
+    try:
+        study.require_end(wanted)
+    except ValueError as error:
+        raise UsageError(f"--runs {wanted}: {error}") from None
     return [
-        spec
-        for number in range(1, (repetitions or study.repetitions) + 1)
-        for spec in _in_drawn_order(study.seed, block(study, number))
+        spec for number in range(1, wanted + 1) for spec in _in_drawn_order(study.seed, block(study, number))
     ]
 
 

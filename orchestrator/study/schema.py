@@ -94,7 +94,7 @@ class AnalysisTable(Section):
     workload), and the margin within which two of its means count as the same."""
 
     primary: str = Field(default="", examples=["accuracy"])
-    margin: float = Field(default=MARGIN, gt=0, allow_inf_nan=False)
+    margin: float = Field(default=MARGIN, gt=0, allow_inf_nan=False, strict=True)
 
 
 class Study(Section):
@@ -158,11 +158,15 @@ class Study(Section):
 
     @model_validator(mode="after")
     def _has_an_end(self) -> Self:
+        self.require_end(self.repetitions)
+        return self
+
+    def require_end(self, repetitions: int) -> None:
+        """Raises ValueError for more repetitions than can be planned."""
         crossed = (self.cpus, self.threads or (0,), self.inter_op_threads or (0,), self.cpu_models)
-        runs = self.repetitions * math.prod(map(len, (*crossed, self.variants, self.workload)))
+        runs = repetitions * math.prod(map(len, (*crossed, self.variants, self.workload)))
         if runs > bounded.PLAN.items:
             raise ValueError(f"it plans {runs} runs, and a study has at most {bounded.PLAN.items}")
-        return self
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
@@ -294,7 +298,7 @@ TABLES: dict[str, type[Section]] = {
 def load(path: Path) -> Study:
     """Reads and checks a study file. Raises UsageError that names file, line, key and value."""
     try:
-        text = read_bounded(path, bounded.STUDY_FILE).decode()
+        text = read_bounded(path, bounded.STUDY_FILE).decode("utf-8-sig")
     except FileNotFoundError:
         raise UsageError(
             f"{path}: there is no study here; `vbstudy init` writes one, and so does `vbstudy provision`"

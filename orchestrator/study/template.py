@@ -17,7 +17,6 @@ from guest import workloads
 from guest.datasets import datasets
 from guest.records.run import Framework
 from orchestrator.errors import UsageError
-from orchestrator.files import write_durably
 from orchestrator.study import schema
 from orchestrator.study.providers import SshHostTable
 
@@ -177,11 +176,11 @@ def _provider(kind: str, former: Mapping[str, Any]) -> tomlkit.items.Table:
     return table
 
 
-def edit(path: Path, cpus: tuple[int, ...] | None, provider: str | None) -> str:
-    """Puts what the command line asks for into the study file, leaving comments and layout alone.
-    Returns what changed, in words; empty when nothing did."""
+def edited(path: Path, cpus: tuple[int, ...] | None, provider: str | None) -> tuple[str, str]:
+    """The study file with what the command line asks for, comments and layout left alone; and what changed,
+    in words: nothing, where nothing did."""
     current = schema.load(path)
-    document = tomlkit.parse(path.read_text(encoding="utf-8"))
+    document = tomlkit.parse(path.read_text(encoding="utf-8-sig"))
     changes = []
     if cpus is not None and cpus != current.cpus:
         document["cpus"] = list(cpus)
@@ -194,8 +193,4 @@ def edit(path: Path, cpus: tuple[int, ...] | None, provider: str | None) -> str:
             )
         document["provider"] = _provider(provider, document.get("provider", {}))
         changes.append(f"provider changed from {current.provider.kind} to {provider}")
-    if changes:
-        text = tomlkit.dumps(document)
-        schema.parse(text, str(path))  # what is no study is not written down
-        write_durably(path, text)
-    return "; ".join(changes)
+    return tomlkit.dumps(document), "; ".join(changes)

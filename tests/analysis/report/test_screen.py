@@ -202,4 +202,4 @@ def test_a_terminal_that_lacks_a_sign_shows_another(study):
         timeout=300,
         check=True,
     )
-    assert "(= same, ? differ)" in made.stdout
+    assert "(= same, x differ)" in made.stdout

@@ -192,6 +192,7 @@ def test_the_providers_of_the_command_line_are_those_there_are():
         (("analyze",), 2, "there is no study here"),
         (("destroy",), 2, "there is no study here"),
         (("analyze", "--format", "pdf"), 2, "'pdf' is not one of"),
+        (("record", "--force", "--output", "/", "--", "true"), 2, "/: is a folder; name a file in it"),
     ],
 )
 def test_mistakes_are_told_in_a_line_with_what_to_do(vbstudy, tmp_path, arguments, status, message):
@@ -271,6 +272,20 @@ def test_a_missing_framework_is_a_missing_prerequisite(vbstudy, study):
     assert not (study / "guests.json").exists()
 
 
+def test_a_provider_that_is_missing_does_not_take_the_place_of_one_that_works(vbstudy, study, monkeypatch):
+    before = (study / "study.toml").read_text()
+    monkeypatch.setenv("PATH", str(study))
+    status, _, err = vbstudy("provision", "--provider", "vagrant")
+    assert (status, (study / "study.toml").read_text()) == (3, before)
+    assert "provider vagrant needs Vagrant" in err
+
+
+def test_a_study_file_may_begin_with_a_byte_order_mark(vbstudy, study):
+    (study / "study.toml").write_text("\ufeff" + STUDY)
+    assert vbstudy("provision", "--cpus", "1")[0] == 0
+    assert vbstudy("plan")[0] == 0
+
+
 def test_sweep_before_provision_says_what_to_do_first(vbstudy, study):
     status, _, err = vbstudy("sweep")
     assert status == 2
@@ -333,12 +348,20 @@ def test_status_counts_what_is_planned(vbstudy, study):
         (("--until", "sd<1"), "'sd<1' is not a rule: allowed are sd_halfwidth<X"),
         (("--until", "decided(tests)", "--max-runs", "1"), "at most 1 runs are fewer than the first 2"),
         (("--max-runs", "9"), "--max-runs is the cap of --until"),
+        (("--until", "decided(tests)", "--max-runs", "1000000"), "and a study has at most 200000"),
     ],
 )
 def test_a_rule_that_is_none_is_a_mistake_on_the_command_line(vbstudy, study, arguments, message):
     status, out, err = vbstudy("sweep", *arguments)
     assert (status, out) == (2, "")
     assert message in err
+
+
+@pytest.mark.parametrize("command", ["plan", "status"])
+def test_more_runs_than_a_study_may_have_are_refused_at_once(vbstudy, study, command):
+    status, out, err = vbstudy(command, "--runs", "9" * 20)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"vbstudy: --runs {'9' * 20}: it plans ")
 
 
 def test_plan_tells_runs_hours_disk_and_power(vbstudy, study):
@@ -526,12 +549,13 @@ def test_a_locked_study_names_the_holder(vbstudy, study):
 
 def test_a_reader_that_has_enough_ends_the_output_quietly(study):
     done = subprocess.run(
-        f"{sys.executable} -m vbstudy -C {study} status | true",
+        f"{sys.executable} -m vbstudy -C {study} status | true; echo ${{PIPESTATUS[0]}}",
         shell=True,
+        executable="/bin/bash",
         capture_output=True,
         text=True,
     )
-    assert done.stderr == ""
+    assert (done.stdout, done.stderr) == ("0\n", "")
 
 
 def test_until_tests_are_decided_takes_the_margin_of_the_study(tmp_path):
@@ -558,6 +582,23 @@ def test_a_folder_that_was_removed_is_named_as_the_cause(tmp_path):
         2,
         "vbstudy: the current folder was removed; change to another one\n",
     )
+
+
+def test_ctrl_c_while_it_starts_stops_it_in_a_line(tmp_path):
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "vbstudy", "plan"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.getcwd()}"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "vbstudy: stopped\n")
+
+
+def test_the_backend_of_a_notebook_of_another_environment_does_not_matter(vbstudy, monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "module://no_such.backend_inline")
+    vbstudy("doctor")
+    subprocess.run([sys.executable, "-c", "import matplotlib"], check=True)
 
 
 def test_a_width_of_no_columns_is_none(vbstudy, monkeypatch):

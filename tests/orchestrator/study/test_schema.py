@@ -268,25 +268,27 @@ def test_an_edit_keeps_comments_and_says_what_changed(tmp_path):
     path = tmp_path / "study.toml"
     path.write_text(template.template("demo", (1, 2), "digits"))
     before = path.read_text()
-    assert template.edit(path, (1, 4), None) == "cpus changed from [1, 2] to [1, 4]"
-    assert path.read_text() == before.replace("cpus = [1, 2]", "cpus = [1, 4]")
-    assert template.edit(path, (1, 4), "local") == ""
+    text, changed = template.edited(path, (1, 4), None)
+    assert changed == "cpus changed from [1, 2] to [1, 4]"
+    assert text == before.replace("cpus = [1, 2]", "cpus = [1, 4]")
+    assert template.edited(path, (1, 2), "local") == (before, "")
     with pytest.raises(UsageError, match=r"names no hosts; .*\[\[provider.hosts\]\] with host and cpus"):
-        template.edit(path, None, "ssh")
+        template.edited(path, None, "ssh")
 
 
 def test_the_settings_of_a_former_provider_stay_as_comments(tmp_path):
     path = tmp_path / "study.toml"
     net = '[[workload]]\nmodel = "lenet1"\ndataset = "digits"\n'
     path.write_text(f'[provider]\nkind = "qemu"\nmemory_mib = 700\n\n{net}')
-    assert template.edit(path, None, "local") == "provider changed from qemu to local"
-    assert schema.load(path).provider.kind == "local"
-    assert [line for line in path.read_text().splitlines() if line.startswith("#")] == [
+    text, changed = template.edited(path, None, "local")
+    assert changed == "provider changed from qemu to local"
+    assert schema.parse(text).provider.kind == "local"
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
         "# [provider]",
         '# kind = "qemu"',
         "# memory_mib = 700",
     ]
-    assert path.read_text().endswith(net)
+    assert text.endswith(net)
 
 
 SSH = '[provider]\nkind = "ssh"\n'
@@ -397,6 +399,9 @@ def test_a_margin_that_no_two_metrics_exceed_is_refused():
 
 def test_a_table_and_a_number_in_place_of_lists_are_told_how_to_be_written():
     assert "cpus = 2: write a list, as [2]" in message(f"cpus = 2\n{MINIMAL}")
+    assert "write a list, as [1, 2]" in message(f'cpus = "1,2"\n{MINIMAL}')
+    assert 'write a list, as ["fixed-seed"]' in message(f'variants = "fixed-seed"\n{MINIMAL}')
+    assert "write [[workload]], in double brackets" in message('workload = "mlp"')
     assert "write [[workload]], in double brackets" in message(MINIMAL.replace("[[workload]]", "[workload]"))
 
 
