@@ -17,7 +17,7 @@ from guest.records.run import RECORD, RunRecord, RunSpec, Seeds
 from orchestrator.cores.leases import host_cores
 from orchestrator.inventory import guest_for
 from orchestrator.store.store import Store
-from orchestrator.study.plan import block
+from orchestrator.study.plan import plan
 from orchestrator.study.schema import ModelSelection, Study
 
 Basis = Literal["this set", "other sets of the workload", "nothing yet"]
@@ -115,9 +115,8 @@ def estimate(study: Study, store: Store, runs: int | None, difference: float, sd
     stored = [
         stored_run(record, (store.folder(record.spec) / RECORD).stat().st_size) for record in store.records()
     ]
-    numbers = range(1, (runs or study.repetitions) + 1)
     return forecast(
-        [spec for number in numbers for spec in block(study, number)],
+        plan(study, runs),
         stored,
         views=views(study.model_selection),
         cores=len(host_cores()),
