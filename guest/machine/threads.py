@@ -44,6 +44,7 @@ def environment(spec: RunSpec, *, cpu_vendor: str) -> dict[str, str]:
         # So does pyarrow's allocator, and Keras imports pyarrow where it is installed.
         "JE_ARROW_MALLOC_CONF": "background_thread:false",
         "NUMEXPR_NUM_THREADS": threads,
+        "NPROC": threads,  # of XLA's pool, which JAX computes in
         "TF_NUM_INTRAOP_THREADS": threads,
         "TF_NUM_INTEROP_THREADS": str(pools.inter_op),
         "TF_CPP_MIN_LOG_LEVEL": "2",

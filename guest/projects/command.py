@@ -146,6 +146,8 @@ def _start(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> subproc
 def not_started(name: str, folder: Path, error: OSError) -> str:
     """Why a command could not be started in its folder, and what to write instead."""
     if (folder / name).is_file():
+        if name.endswith(".ipynb"):
+            return f"is a notebook; make it a script first: jupyter nbconvert --to script {name}"
         interpreter = {".py": "python", ".sh": "bash"}.get(Path(name).suffix)
         hint = (
             f"write: {interpreter} {name}" if interpreter else "name its interpreter, as in python train.py"

@@ -324,6 +324,8 @@ class Side:
         command = shlex.join(self._runs.ask.argv)
         if kind_:
             why = text.replace(f"{self.out / prepare.WORK}/", "")
+            eagerly = "; ".join(EAGERLY[each] for each in self.frameworks if each in EAGERLY)
+            why += f" ({eagerly})" if eagerly else ""
             raise UnmetError(f"{command}: with {self._condition.label}: {why}")
         noticed = notices.read(self.out / prepare.NOTICED)
         remarks = [str(notice["what"]) for notice in noticed if notice["kind"] == "untraced"]

@@ -28,10 +28,10 @@ from orchestrator.programs.try_verdicts import (
     Trial,
     decide,
     overall,
+    unrepeated,
 )
 from orchestrator.text import Say
 
-JAX_ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
 UNREPEATED = (
     "on one thread it does not repeat itself either: the seed does not reach every generator, or time or "
     "another input plays a part"
@@ -103,7 +103,7 @@ def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Har
     cheapest, rivals = choose(proofs)
     by_default = {condition.label for condition in default}
     verdicts = decide([trial for trial in seen.trials if trial.condition in by_default])
-    unrepeated = not cheapest and _unrepeated(seen.trials, conditions)
+    hopeless = not cheapest and _unrepeated(seen.trials, conditions)
     again = f"vbstudy try --replay{given(counts, None)} -- {shlex.join(ask.argv)}"
     return Hardened(
         command=ask.argv,
@@ -115,9 +115,9 @@ def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Har
         cheapest=cheapest,
         rivals=rivals,
         compared=tuple(v.level for v in verdicts if v.answer is not Answer.ABSENT),
-        lines=_lines(cheapest, framework, ask, most, seen) if cheapest else (again,) if unrepeated else (),
+        lines=_lines(cheapest, framework, ask, most, seen) if cheapest else (again,) if hopeless else (),
         oversubscribed=oversubscribed(counts),
-        notes=(*seen.notes, *((UNREPEATED,) if unrepeated else ())),
+        notes=(*seen.notes, *((UNREPEATED,) if hopeless else ())),
     )
 
 
@@ -125,7 +125,7 @@ def _unrepeated(trials: Sequence[Trial], conditions: dict[Tier, list[Condition]]
     """Whether no tier can help: runs of one thread differ under one condition."""
     labels = {condition.label for condition in conditions.get(Tier.ONE_THREAD, ())}
     mine = [trial for trial in trials if trial.condition in labels]
-    return any(each.unrepeated for verdict in decide(mine) for each in verdict.compared)
+    return bool(unrepeated(decide(mine)))
 
 
 def _not_applicable(tier: Tier, framework: Framework | None) -> str:
@@ -137,15 +137,12 @@ def _not_applicable(tier: Tier, framework: Framework | None) -> str:
 def _condition(tier: Tier, framework: Framework | None, count: int, most: int) -> Condition:
     asked = tiers.threads_of(tier, framework or Framework.TORCH, count, most)
     torch = framework is Framework.TORCH
-    env = tiers.settings(tier, framework) if framework else {}
-    if framework is None and tier is Tier.ONE_THREAD:
-        env = JAX_ONE_THREAD
     return Condition(
         label=f"{'default' if tier is Tier.SEEDS else tier}, {counted(count, 'thread')}",
         threads=count,
         intra_op=asked.intra_op,
         inter_op=asked.inter_op,
-        env=env,
+        env=tiers.settings(tier, framework) if framework else {},
         hook=tiers.hook(tier),
         exact=torch and tier is Tier.EXACT,
     )
@@ -166,7 +163,8 @@ def _proof(
         why = f"the program ended with status {status} in it{shown}"
         return TierProof(tier=tier, proof=Proof.FAILED, why=why, runs=len(mine))
     verdicts = decide(mine)
-    if overall(verdicts, _deciding(verdicts)) is not Answer.SAME:
+    printed_by_threads = verdicts[-1].answer is Answer.MATTERS
+    if printed_by_threads or overall(verdicts, _deciding(verdicts)) is not Answer.SAME:
         return TierProof(tier=tier, proof=Proof.DIFFERS, why=_how(verdicts), runs=len(mine))
     prints_alike = verdicts[-1].answer in (Answer.SAME, Answer.ABSENT)
     printed = "" if prints_alike else f", but for what they print ({_how(verdicts)})"
@@ -184,7 +182,7 @@ def _proof(
 
 
 def _deciding(verdicts: Sequence[LevelVerdict]) -> Sequence[str]:
-    """The levels that decide: what is printed does not beside weights, predictions or metrics."""
+    """The levels that decide: lines that do not repeat do not beside weights, predictions or metrics."""
     seen = {verdict.level for verdict in verdicts if verdict.answer is not Answer.ABSENT}
     weights = any(each.kind == Role.WEIGHTS for verdict in verdicts for each in verdict.compared)
     return LEVELS if weights or seen & {PREDICTIONS, METRIC} else (*LEVELS, OUTPUT)
@@ -235,8 +233,8 @@ def _lines(tier: Tier, framework: Framework | None, ask: Ask, most: int, seen: S
         fixed = f"--threads {tiers.EXACT_TENSORFLOW_THREADS} " if framework is Framework.TENSORFLOW else ""
         command = f"vbstudy exact {fixed}-- {command}"
     else:
-        settings = tiers.fixed_pools(1 if tier is Tier.ONE_THREAD else most)
-        settings |= JAX_ONE_THREAD if tier is Tier.ONE_THREAD else {}
+        count = 1 if tier is Tier.ONE_THREAD else most
+        settings = tiers.fixed_pools(count) | ({"NPROC": str(count)} if "jax" in seen.software else {})
     seeds: tuple[str, ...] = ()
     if any(notice["kind"] == "start" for notice in seen.noticed):  # it is Python
         settings["PYTHONHASHSEED"] = str(seed)

@@ -34,6 +34,7 @@ from orchestrator.programs.try_verdicts import (
     Trial,
     decide,
     overall,
+    unrepeated,
 )
 from orchestrator.text import Say
 
@@ -297,13 +298,8 @@ def evidence(each: Compared) -> list[str]:
 
 def _only_several_threads_differ(report: Report) -> bool:
     """Whether all runs on one thread were equal, and others were not."""
-    unrepeated = {
-        label for verdict in report.verdicts for each in verdict.compared for label in each.unrepeated
-    }
-    one = counted(1, "thread")
-    return (
-        report.factor == THREADS and one in report.conditions and bool(unrepeated) and one not in unrepeated
-    )
+    labels, one = unrepeated(report.verdicts), counted(1, "thread")
+    return report.factor == THREADS and one in report.conditions and bool(labels) and one not in labels
 
 
 def _next(report: Report, cpus: Sequence[int], vary: str) -> list[str]:

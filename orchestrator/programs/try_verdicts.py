@@ -130,6 +130,13 @@ def first_shown(answers: Collection[Answer]) -> Answer:
     return next((answer for answer in SHOWN_FIRST if answer in answers), Answer.ABSENT)
 
 
+def unrepeated(verdicts: Sequence[LevelVerdict]) -> set[str]:
+    """The conditions on which something does not repeat, beside bytes that may differ for other reasons."""
+    compared = [each for verdict in verdicts for each in verdict.compared]
+    certain = [each for each in compared if each.certain]
+    return {label for each in certain or compared for label in each.unrepeated}
+
+
 def _judge(level: str, compared: Sequence[Compared], constants: int = 0) -> LevelVerdict:
     # What was read beats bytes that do not repeat, but not those of a model where no model was read.
     read = {each.kind for each in compared if each.certain}
@@ -317,7 +324,9 @@ def _output(trials: Sequence[Trial]) -> LevelVerdict:
     unrepeated = None
     for i in range(max(map(len, texts))):
         seen = [text[i] if i < len(text) else None for text in texts]
-        if len(set(seen)) == 1:
+        # With # for the thread count, which a program may say.
+        said = {t and re.sub(rf"\b{trial.threads}\b", "#", t) for trial, t in zip(trials, seen, strict=True)}
+        if len(set(seen)) == 1 or len(said) == 1:
             continue
         versions = {
             text: "(no such line)" if text is None else lines[i][2].strip()[:TEXT_CHARACTERS]

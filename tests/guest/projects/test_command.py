@@ -41,11 +41,18 @@ def test_a_command_that_does_not_exist_is_told(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("t.py", "write: python t.py"), ("./run.sh", "write: bash ./run.sh"), ("t", "as in python")],
+    [
+        ("t.py", "write: python t.py"),
+        ("./run.sh", "write: bash ./run.sh"),
+        ("t", "as in python"),
+        ("a.ipynb", "nbconvert --to script a.ipynb"),
+    ],
 )
 def test_a_file_that_cannot_be_executed_is_not_said_to_be_missing(tmp_path, name, told):
     (tmp_path / name).touch()
-    with pytest.raises(CommandError, match=f"is a file that cannot be executed; .*{told}") as caught:
+    with pytest.raises(
+        CommandError, match=f"is a (file that cannot be executed|notebook); .*{told}"
+    ) as caught:
         run(tmp_path, "", argv=[name])
     assert caught.value.kind == "CommandNotFound"
 

@@ -29,13 +29,29 @@ def test_runs_that_print_different_results_are_not_proved_by_a_constant_file(tmp
     assert "differs         line 1: " in out
 
 
+def test_a_tier_in_which_what_is_printed_follows_the_threads_is_not_proved(tmp_path, capsys):
+    script = f"{COUNT}print('loss: 0.5')\nprint('eig sum', 997.25, -377 - n / 8)"
+    status, out = harden(tmp_path, capsys, script, "--tiers", "0")
+    assert status == 1
+    assert "differs         line 2: " in out
+
+
+def test_the_thread_count_itself_may_be_printed(tmp_path, capsys):
+    status, out = harden(tmp_path, capsys, f"{COUNT}print('loss: 0.5')\nprint('with', n)", "--tiers", "0")
+    assert status == 0
+    assert out.startswith(
+        "Nothing needs to be done: with fixed seeds, on all thread counts, all 4 runs agree.\n"
+    )
+
+
 def test_results_that_agree_prove_a_tier_and_what_else_is_printed_differently_is_reported(tmp_path, capsys):
-    script = f"{COUNT}print('loss: 0.5')\nprint(n)"
+    script = "import os\nprint('loss: 0.5')\nprint(os.urandom(4).hex())"
     status, out = harden(tmp_path, capsys, script, "--tiers", "0")
     assert status == 0
     assert out.startswith(
         "Nothing needs to be done: with fixed seeds, on all thread counts, all 4 runs agree, but for what "
-        "they print (line 2: 2 distinct in 4 runs).\n"
+        "they print (line 2: does not repeat with default, 1 thread and default, 2 threads, 4 distinct in 4 "
+        "runs).\n"
     )
 
 

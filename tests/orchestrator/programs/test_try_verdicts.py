@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 
 from orchestrator.programs.try_files import FileSeen, Role
 from orchestrator.programs.try_report import NOT_APPLICABLE, Cure, Report, text
-from orchestrator.programs.try_verdicts import Answer, LevelVerdict, Trial, comparable, decide, overall
+from orchestrator.programs.try_verdicts import (
+    Answer,
+    LevelVerdict,
+    Trial,
+    comparable,
+    decide,
+    overall,
+    unrepeated,
+)
 
 LABELS = ("1 thread", "4 threads")
 
@@ -37,6 +45,12 @@ def test_a_factor_matters_only_where_runs_repeat_in_each_condition(digests):
     a, b, c, d = digests
     expected = Answer.INCONCLUSIVE if a != b or c != d else Answer.SAME if a == c else Answer.MATTERS
     assert decide(trials("".join(digests)))[0].answer is expected
+
+
+def test_bytes_that_nobody_read_do_not_say_that_one_thread_does_not_repeat():
+    stamped = [{"m.pt": file(digest), "stamp": file(str(i), parsed=False)} for i, digest in enumerate("aabc")]
+    assert unrepeated(decide(trials(files=stamped))) == {"4 threads"}
+    assert unrepeated(decide(trials(files=[{"stamp": each["stamp"]} for each in stamped]))) == set(LABELS)
 
 
 def test_times_thread_counts_and_numbers_of_warnings_are_no_metrics():
@@ -173,6 +187,7 @@ def test_an_exit_status_is_a_result():
         ("12:00:01 done", "12:00:07 done"),
         ("<Model at 0x7f00>", "<Model at 0x7e11>"),
         ("using 1 thread", "using 4 thread"),
+        ("  140513316465616: TensorSpec(shape=())", "  139986012265432: TensorSpec(shape=())"),
         ("UserWarning: 1 is few", "UserWarning: 4 is many"),
         ("speed: 15.2 samples/s", "speed: 18 samples/s"),
         ("{'eval_loss': '0.6', 'eval_runtime': '0.01'}", "{'eval_loss': '0.6', 'eval_runtime': '0.03'}"),
