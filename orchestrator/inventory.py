@@ -12,7 +12,7 @@ from typing import Any
 
 from guest.records import bounded, plain_json
 from guest.records.bounded import read_bounded
-from guest.records.codec import RecordError, from_json, to_json
+from guest.records.codec import from_json, to_json
 from guest.records.run import RunSpec
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.files import write_durably
@@ -128,7 +128,7 @@ def read_inventory(path: Path) -> Inventory:
         return from_json(Inventory, data, path.name)
     except FileNotFoundError:
         raise UsageError(f"{path}: there are no guests yet; run `vbstudy provision` first") from None
-    except (OSError, ValueError, RecordError) as error:
+    except (OSError, ValueError) as error:
         raise DamagedInventoryError(f"{path}: {error}; run `vbstudy provision` to write it again") from None
 
 

@@ -1,7 +1,10 @@
 """Processes that a test expects to run, or to have ended."""
 
+import subprocess
 import time
 from pathlib import Path
+
+PATIENCE_S = 600
 
 
 def alive(pid: int) -> bool:
@@ -18,3 +21,11 @@ def ends(pid: int) -> bool:
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     return not alive(pid)
+
+
+def wait_until(condition, process: subprocess.Popen | None = None) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert process is None or process.poll() is None, "it ended unasked"
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.02)

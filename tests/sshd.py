@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.cores import locks
+from orchestrator.providers.machines import free_port
 from orchestrator.transport.keys import KeyPair, StudyKeys, key_pair
 from orchestrator.transport.ssh_connect import SshTarget
 
@@ -32,12 +33,6 @@ UsePAM no
 SetEnv {locks}={folder_of_locks}
 Subsystem sftp internal-sftp
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(slots=True)

@@ -53,7 +53,6 @@ UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
     EOFError,
-    NotImplementedError,
     RuntimeError,
     UnicodeDecodeError,
     struct.error,

@@ -14,7 +14,6 @@ from analysis.load.predictions import read_logits
 from analysis.load.study import StudyData, View, by_seeds, by_threads
 from analysis.results.model import ACROSS
 from analysis.stats import numerics, statistics
-from guest.records.codec import RecordError
 
 MOST = 8  # distinct results of a set that are read
 MEASURES = ("vc", "vermv", "vs", "kl", "ulp", "ulp_most")
@@ -44,7 +43,7 @@ def _compared(study: StudyData, view: View, first: pd.DataFrame, runs: pd.DataFr
             _of_seed(study, view, references.loc[part.seeds_used.iloc[0]], part, max(1, MOST // len(parts)))
             for part in parts
         ]
-    except (RecordError, ValueError, OSError) as error:
+    except (ValueError, OSError) as error:
         return row | {"remark": f"not measured: {error}"}
     read = sum(each.runs for each in found)
     row |= {"logits": found[0].size, "logits_read": read}

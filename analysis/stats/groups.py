@@ -4,7 +4,7 @@ dispersion (Brown-Forsythe)? Small sets get permutation p values, drawn from a g
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,7 +42,7 @@ def kruskal_wallis(groups: Sequence[np.ndarray]) -> GroupTest:
     if min(sizes) >= SMALL:
         return GroupTest(sizes=sizes, statistic=h, p=p, method="chi-square")
     ranks = np.split(stats.rankdata(np.concatenate(kept)), np.cumsum(sizes)[:-1])
-    p, method = _permuted(ranks, _between)
+    p, method = _permuted(ranks)
     return GroupTest(sizes=sizes, statistic=h, p=p, method=method)
 
 
@@ -55,7 +55,7 @@ def friedman(values: np.ndarray) -> GroupTest:
         return GroupTest(sizes=sizes, method="the sets are equal for each seed")
     ranks = stats.rankdata(values, axis=1)
     statistic = float(stats.friedmanchisquare(*values.T).statistic) if sets > 2 else None
-    p, method = _permuted(list(ranks.T), _between, "samples")
+    p, method = _permuted(list(ranks.T), "samples")
     return GroupTest(sizes=sizes, statistic=statistic, p=p, method=f"{method} within seeds")
 
 
@@ -79,7 +79,7 @@ def brown_forsythe(groups: Sequence[np.ndarray]) -> GroupTest:
         w, p = (float(value) for value in stats.f_oneway(*distances))
     if min(sizes) >= SMALL:
         return GroupTest(sizes=sizes, statistic=w, p=p, method="F distribution")
-    p, method = _permuted(distances, _between)
+    p, method = _permuted(distances)
     return GroupTest(sizes=sizes, statistic=w, p=p, method=method)
 
 
@@ -105,13 +105,11 @@ def _between(*groups: np.ndarray, axis: int) -> np.ndarray:
     return np.asarray(np.round(np.sum(parts, axis=0), 12))
 
 
-def _permuted(
-    groups: Sequence[np.ndarray], statistic: Callable[..., np.ndarray], kind: str = "independent"
-) -> tuple[float, str]:
+def _permuted(groups: Sequence[np.ndarray], kind: str = "independent") -> tuple[float, str]:
     scale = max(float(np.abs(np.concatenate(groups)).max()), np.finfo(float).tiny)
     result = stats.permutation_test(
         [group / scale for group in groups],
-        statistic,
+        _between,
         permutation_type=kind,
         vectorized=True,
         n_resamples=PERMUTATIONS,

@@ -23,7 +23,7 @@ def in_processes(
     """`function(common, piece)` of each piece, in order. `common` may be large: the
     processes are forked and share its memory, only pieces and results travel. One process where it is not
     worth it or there is one core."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    cores = len(os.sched_getaffinity(0))
     if cores < 2 or not worth_it:
         return [function(common, piece) for piece in pieces]
     fork = multiprocessing.get_context("fork")

@@ -13,7 +13,6 @@ import shlex
 import signal
 import stat
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -308,9 +307,8 @@ def disk_use(folder: Path) -> int:
 
 
 def adopt_orphans() -> None:
-    """Linux: processes that lose their parent become children of this one, not of init."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    """Processes that lose their parent become children of this one, not of init."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_descendants(others: set[int]) -> tuple[int, list[int]]:

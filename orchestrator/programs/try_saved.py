@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from guest.machine import fingerprint
-from guest.records.bounded import HISTORY, OddFileError, read_bounded
+from guest.records.bounded import HISTORY, read_bounded
 from guest.records.codec import NewerSchemaError, RecordError, digest, seal, unseal
+from guest.records.printable import printable
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.files import write_durably
 from orchestrator.programs.try_report import evidence
@@ -34,6 +35,7 @@ from orchestrator.programs.try_verdicts import (
 SCHEMA_VERSION = 1
 VALUES = 20  # of a number; more are a hash and the last one
 LINES = 5000
+SHOWN = 70  # characters of a field
 HERE, THERE = "here", "there"
 LEVEL_NAMES = {BITWISE: "files", PREDICTIONS: "predictions", METRIC: "numbers", OUTPUT: "output"}
 
@@ -103,7 +105,7 @@ def read(path: Path) -> Saved:
         return unseal(Saved, read_bounded(path, HISTORY), path.name, known=SCHEMA_VERSION, limit=HISTORY)
     except NewerSchemaError as error:
         raise StoreError(f"{path}: {error}") from None
-    except (OddFileError, OSError, RecordError) as error:
+    except (OSError, RecordError) as error:
         why = error.strerror if isinstance(error, OSError) else f"is no file of `vbstudy try --save`: {error}"
         raise UsageError(f"{path}: {why}") from None
 
@@ -125,7 +127,7 @@ def compare(there: Saved, here: Saved) -> Against:
     return Against(
         answers={label: overall(each) for label, each in verdicts.items()},
         verdicts=verdicts,
-        environment=dict(_differing(_flat(there.environment), _flat(here.environment))),
+        environment=dict(_differing(there.environment, here.environment)),
         notes=tuple(notes),
     )
 
@@ -134,20 +136,13 @@ def _of(record: Saved, label: str, side: str) -> list[Trial]:
     return [dataclasses.replace(t, condition=side) for t in record.trials if t.condition == label]
 
 
-def _flat(data: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(data, dict):
-        for key, each in data.items():
-            yield from _flat(each, f"{name}.{key}" if name else str(key))
-    elif isinstance(data, list):
-        yield name, " ".join(map(str, data))
-    else:
-        yield name, str(data)
+def _differing(there: dict[str, Any], here: dict[str, Any]) -> Iterator[tuple[str, tuple[str, str]]]:
+    from analysis.provenance.fingerprints import flat  # heavy, and `try` without --against does without it
 
-
-def _differing(
-    there: Iterator[tuple[str, str]], here: Iterator[tuple[str, str]]
-) -> Iterator[tuple[str, tuple[str, str]]]:
-    one, other = dict(there), dict(here)
+    one, other = (
+        {name: " ".join(map(str, v)) if isinstance(v, list) else str(v) for name, v in flat(each).items()}
+        for each in (there, here)
+    )
     for name in dict.fromkeys([*one, *other]):
         a, b = one.get(name, "-"), other.get(name, "-")
         if a == b or name.startswith("knobs."):
@@ -181,11 +176,10 @@ def text(found: Against, path: Path) -> str:
                 lines.append(f"  {LEVEL_NAMES[verdict.level]}: {evidence(shown[0])[0]}{more}")
     if found.environment:
         lines += ["", "what differs between the machines (there | here):"]
-        lines += [f"  {name}: {_cut(a)} | {_cut(b)}" for name, (a, b) in found.environment.items()]
+        lines += [
+            f"  {name}: {printable(a, limit=SHOWN)} | {printable(b, limit=SHOWN)}"
+            for name, (a, b) in found.environment.items()
+        ]
     else:
         lines += ["", "no difference of hardware or software was seen"]
     return "\n".join([*lines, *(f"note: {note}" for note in found.notes)])
-
-
-def _cut(text_: str, limit: int = 70) -> str:
-    return text_ if len(text_) <= limit else f"{text_[:limit]}..."

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from guest.records.codec import RecordError, digest, from_json, sha256_of
+from guest.records.codec import digest, from_json, sha256_of
 from guest.records.run import ProjectFiles
 from orchestrator.errors import PrerequisiteError, StoreError, UsageError
 from orchestrator.files import write_durably
@@ -63,7 +63,7 @@ def read(store: Store, name: str) -> Snapshot:
             f"{error.filename}: is not there, as in a study exported --without-projects; put {name}.tar "
             f"and {name}.json there, from projects/ of the study that made the runs{_expected(store, name)}"
         ) from None
-    except (OSError, ValueError, RecordError) as error:
+    except (OSError, ValueError) as error:
         raise StoreError(f"{path}: cannot be read: {error}; {again}") from None
     if actual != kept.archive_sha256:
         raise StoreError(f"{_archive(store, name)}: does not match its SHA-256; {again}")

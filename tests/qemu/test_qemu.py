@@ -29,6 +29,7 @@ from orchestrator.study import schema
 from orchestrator.sweep.live import read_live
 from tests.orchestrator.fleet.fleets import fleet
 from tests.orchestrator.sweep.test_pipeline import hashes, records, start
+from tests.processes import wait_until
 from tests.qemu import cloud_image
 
 pytestmark = pytest.mark.needs("qemu")
@@ -542,11 +543,7 @@ def test_what_a_killed_orchestrator_leaves_running_is_destroyed(cold, command):
     if command == "sweep":
         assert vbstudy(cold, "-q", "provision") == 0
     process = start(cold, "-q", command)
-    deadline = time.monotonic() + 600
-    while not machines_of(cold):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: machines_of(cold), process)
     time.sleep(1 if command == "provision" else 4)  # it boots; it imports what it trains with
     process.send_signal(signal.SIGKILL)
     process.communicate()

@@ -76,7 +76,6 @@ TOLD = (
     GuestError,
     DamagedRunError,
 )  # what the sweep counts as a failed attempt
-SOME_FILES = st.dictionaries(st.sampled_from(ARTIFACTS), st.binary(max_size=40))
 TALK = st.builds(
     Message,
     st.sampled_from(["epoch", "heartbeat"]),

@@ -18,6 +18,7 @@ from orchestrator.transport import ssh, ssh_stream
 from orchestrator.transport.keys import StudyKeys, key_pair
 from orchestrator.transport.ssh import SshConnection
 from orchestrator.transport.ssh_connect import SshTarget, UnreachableError, connect
+from tests.security.peers import listening
 
 
 def kex(payload):
@@ -70,25 +71,19 @@ def target(tmp_path):
 @pytest.mark.parametrize("kind", WORDS)
 def test_no_server_holds_up_who_connects_or_fills_its_memory(target, kind, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    ends = threading.Event()
 
-    def serve(server):
-        with contextlib.suppress(OSError):
-            peer, _ = server.accept()
-            with peer:
-                if isinstance(WORDS[kind], Drips):
-                    drip(peer, WORDS[kind], ends)
-                else:
-                    for piece in WORDS[kind]:
-                        peer.sendall(piece)
-                ends.wait(HELD_S)
+    def answer(peer, ends):
+        if isinstance(WORDS[kind], Drips):
+            drip(peer, WORDS[kind], ends)
+        else:
+            for piece in WORDS[kind]:
+                peer.sendall(piece)
+        ends.wait(HELD_S)
 
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=serve, args=(server,))
-        thread.start()
+    with listening(answer) as port:
         where = SshTarget(
             host="127.0.0.1",
-            port=server.getsockname()[1],
+            port=port,
             user="u",
             key=target / "key",
             known_hosts=target / "known_hosts",
@@ -104,9 +99,6 @@ def test_no_server_holds_up_who_connects_or_fills_its_memory(target, kind, monke
             assert tracemalloc.get_traced_memory()[1] < 64 << 20
         finally:
             tracemalloc.stop()
-            ends.set()
-        thread.join(LIMIT_S)
-    assert not thread.is_alive()
 
 
 class Server(paramiko.ServerInterface):

@@ -26,6 +26,7 @@ from orchestrator.study import schema
 from orchestrator.transport.keys import StudyKeys, key_pair
 from orchestrator.transport.ssh import SshConnection
 from tests.orchestrator.sweep.test_pipeline import start
+from tests.processes import wait_until
 from tests.vagrant import boxes
 
 pytestmark = pytest.mark.needs("vagrant")
@@ -307,14 +308,6 @@ def test_an_environment_is_installed_from_wheels_without_a_network(made, tmp_pat
 # ---- faults ----------------------------------------------------------------------------------
 
 
-def wait_for(what, process, limit_s=600) -> None:
-    deadline = time.monotonic() + limit_s
-    while not what():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def running(directory: Path) -> bool:
     return any("guest=vbstudy-" in words for words in processes(directory))
 
@@ -324,7 +317,7 @@ def test_what_a_killed_vbstudy_leaves_is_destroyed(tmp_path):
     the test of a study that goes on."""
     with destroyed(write(tmp_path / "study")) as directory:
         process = start(directory, "-q", "provision")
-        wait_for(lambda: disks(directory), process)
+        wait_until(lambda: disks(directory), process)
         process.send_signal(signal.SIGKILL)
         process.communicate()
         assert any("vagrant" in words for words in processes(directory))
@@ -335,7 +328,7 @@ def test_what_a_killed_vbstudy_leaves_is_destroyed(tmp_path):
 def test_what_a_killed_vagrant_leaves_is_destroyed(tmp_path):
     with destroyed(write(tmp_path / "study")) as directory:
         process = start(directory, "-q", "provision")
-        wait_for(lambda: running(directory), process)
+        wait_until(lambda: running(directory), process)
         (vagrant,) = Vagrant(directory / "guests" / "cpus-1", "cpus-1", "libvirt")._processes()
         os.kill(vagrant, signal.SIGKILL)
         assert process.wait(600) == 4
@@ -347,7 +340,7 @@ def test_what_a_killed_vagrant_leaves_is_destroyed(tmp_path):
 def test_a_study_goes_on_after_vbstudy_was_killed_halfway(tmp_path, capsys):
     with destroyed(write(tmp_path / "study")) as directory:
         process = start(directory, "-q", "provision")
-        wait_for(lambda: running(directory), process)
+        wait_until(lambda: running(directory), process)
         time.sleep(3)
         process.send_signal(signal.SIGKILL)
         process.communicate()

@@ -20,6 +20,7 @@ from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.inventory import GuestSpec, host_name
 from orchestrator.providers.virtualbox import api, host
 from orchestrator.providers.virtualbox import machine as machines
+from tests.processes import wait_until
 from tests.virtualbox import kit
 from tests.virtualbox.kit import ONE, TWO, manage
 
@@ -322,9 +323,7 @@ def test_a_machine_whose_process_is_killed_is_started_again(provider, tmp_path):
     machine = provider._machine(ONE)
     machine.launch(2)
     os.kill(machine.process(), signal.SIGKILL)
-    deadline = time.monotonic() + 120
-    while machine.state() != "Aborted" and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(lambda: machine.state() == "Aborted")
     assert machine.state() == "Aborted"
     assert provider.watch([ONE])["cpus-1"].state == "Aborted"
     provider.stop(ONE)
@@ -362,9 +361,7 @@ def test_a_forward_to_a_port_that_is_taken_is_moved(provider, monkeypatch):
         moved = provider._own_port(ONE, machine, process, port)
         assert moved != port
         assert host.listens(process, moved)
-        deadline = time.monotonic() + 120
-        while machine.observe().port != moved and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_until(lambda: machine.observe().port == moved)
         assert machine.observe().port == moved
 
 
@@ -461,10 +458,7 @@ def test_destroy_returns_when_the_process_has_ended_and_the_files_are_gone(tmp_p
             provider.create(ONE)
             provider._machine(ONE).launch(2)
             process = provider._machine(ONE).process()
-            opened = time.monotonic() + 120
-            while not kit.holders_in(directory):  # it is still about to open its disk
-                assert time.monotonic() < opened
-                time.sleep(0.02)
+            wait_until(lambda d=directory: kit.holders_in(d))
             provider.destroy(ONE)
             left = list((directory / "guests").rglob("*")), kit.holders_in(directory), kit.has_ended(process)
             assert left == ([], [], True), f"cycle {cycle}"

@@ -9,12 +9,7 @@ from analysis.exchange.archive import DamagedStudyError, pack
 from analysis.exchange.verify import verify
 from guest.records.codec import NewerSchemaError
 from guest.records.run import HISTORY, LOG, RECORD, WEIGHTS
-
-
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(bytes(data))
+from tests.faults.damage import flip
 
 
 def test_a_whole_study_has_nothing_damaged_and_says_what_is_missing(study):

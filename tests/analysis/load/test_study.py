@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,6 +13,7 @@ from analysis.pipeline import analyze
 from analysis.report.methods import primary_outcome
 from guest.records.codec import NewerSchemaError
 from guest.records.run import HISTORY, PREDICTIONS, RECORD, Metric, decode_record
+from tests.faults.damage import flip
 
 
 def test_the_tables_hold_what_the_runs_said(study):
@@ -81,12 +81,6 @@ def test_only_damaged_runs_is_nothing_too_and_says_why(study):
     (study.run(1) / RECORD).write_text("{")
     with pytest.raises(NothingToAnalyse, match="cpus-1/0001: run.json: not JSON"):
         load_study(study.directory)
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(bytes(data))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from orchestrator.cores.remote import RemoteCores
 from orchestrator.errors import GuestError
 from orchestrator.transport.keys import StudyKeys
 from orchestrator.transport.ssh import SshConnection
-from tests.processes import ends
+from tests.processes import ends, wait_until
 
 pytestmark = pytest.mark.needs("sshd")
 NEVER = threading.Event()
@@ -127,9 +127,7 @@ def test_a_lost_session_is_made_anew_without_being_asked_and_none_after_the_last
         while CORE not in CoreLocks().holders({CORE}):
             assert time.monotonic() < deadline
         assert holder() != first
-    deadline = time.monotonic() + 120
-    while CORE in CoreLocks().holders({CORE}) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: CORE not in CoreLocks().holders({CORE}))
     time.sleep(0.5)
     assert CoreLocks().holders({CORE}) == {}
 
@@ -144,10 +142,7 @@ def test_who_releases_does_not_wait_for_the_answer_to_another_thread(machine):
     releaser = threading.Thread(target=there.release, args=({CORE},))
     try:
         taker.start()
-        deadline = time.monotonic() + 120
-        while not there._turn.locked():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: there._turn.locked())
         releaser.start()
         releaser.join(120)
         assert not releaser.is_alive()

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from orchestrator.store.store import Store
 from orchestrator.study.plan import first_runs
 from tests import factories
 from tests.orchestrator.sweep.test_pipeline import STUDY, vbstudy
+from tests.processes import wait_until
 from tests.schemas import validate
 
 pytestmark = pytest.mark.needs("studies")
@@ -90,9 +90,7 @@ def test_a_killed_hardening_keeps_what_was_measured_and_goes_on(tmp_path):
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
     path = directory / "harden" / "net.json"
     try:
-        deadline = time.monotonic() + 600
-        while not path.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: path.exists())
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

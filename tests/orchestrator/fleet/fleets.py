@@ -4,12 +4,12 @@ import contextlib
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from orchestrator.inventory import guest_spec
+from orchestrator.providers.machines import free_port
+from tests.processes import wait_until
 
-PATIENCE_S = 600
 DASHBOARD = ("--dashboard-address", "127.0.0.1:0")
 
 
@@ -78,14 +78,6 @@ def fleet(folder: Path, **options):
         made.end()
 
 
-def wait_until(condition, process: subprocess.Popen | None = None) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert process is None or process.poll() is None, "it ended unasked"
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
-
-
 def working_in(folder: Path, cpus: int) -> bool:
     """Whether a run is under way in a guest of the worker with that folder."""
     return any(folder.glob(f"*/slot-*/guests/{guest_spec(cpus).name}/out/*"))
@@ -94,9 +86,3 @@ def working_in(folder: Path, cpus: int) -> bool:
 def answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -16,6 +16,7 @@ from orchestrator.store.store import Store
 from tests import sshd
 from tests.orchestrator.agent.test_executor import LINK, ONE_BYTE, PRELUDE, RUN, done
 from tests.orchestrator.sweep.test_pipeline import STUDY, hashes, records, start
+from tests.processes import wait_until
 
 pytestmark = pytest.mark.needs("sshd")
 ONE = STUDY.replace("cpus = [1, 2]", "cpus = [1]")
@@ -128,9 +129,7 @@ def test_a_server_that_dies_during_a_run_and_comes_back_costs_one_attempt(
     assert vbstudy(directory, "-q", "provision") == 0
 
     def crash() -> None:
-        deadline = time.monotonic() + 600
-        while not list((tmp_path / "there").rglob("log.txt")) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: list((tmp_path / "there").rglob("log.txt")))
         server.kill()
         time.sleep(1)
         server.start()
@@ -168,10 +167,7 @@ def test_an_orchestrator_that_is_killed_leaves_nothing_that_the_next_does_not_cl
     )
     assert vbstudy(directory, "-q", "provision") == 0
     process = start(directory, "-q", "sweep")
-    deadline = time.monotonic() + 600
-    while not list((tmp_path / "there").rglob("log.txt")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: list((tmp_path / "there").rglob("log.txt")))
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert vbstudy(directory, "-q", "sweep") == 0

@@ -12,6 +12,7 @@ from orchestrator.errors import StoreError, UsageError
 from orchestrator.store.integrity import DamagedRunError, read_record
 from orchestrator.store.store import Store
 from tests import factories
+from tests.faults.damage import flip
 
 
 @pytest.fixture
@@ -53,12 +54,6 @@ def test_files_that_are_not_what_the_manifest_says_are_not_published(store):
     with pytest.raises(DamagedRunError, match="predictions.npz does not match its SHA-256"):
         store.publish(incoming, record)
     assert not store.folder(spec).exists()
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0x10
-    path.write_bytes(data)
 
 
 DAMAGE = {

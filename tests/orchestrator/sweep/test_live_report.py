@@ -16,6 +16,7 @@ from orchestrator.errors import UsageError
 from orchestrator.sweep import live_report
 from orchestrator.sweep.live_report import Server, Site, keep_building, serving
 from tests.analysis.conftest import Fabricator
+from tests.processes import wait_until
 
 STUDY = """
 name = "x"
@@ -267,9 +268,7 @@ def test_ctrl_c_ends_it(tmp_path):
     try:
         found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)(/.+/)\n", process.stdout.readline())
         there = type("There", (), {"port": int(found[1])})
-        deadline = time.monotonic() + 600
-        while "no finished run" not in ask(there, found[2])[1] and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_until(lambda: "no finished run" in ask(there, found[2])[1])
         assert "0 of 4 planned runs" in ask(there, found[2])[1]
     finally:
         process.send_signal(signal.SIGINT)

@@ -13,6 +13,7 @@ import pytest
 
 from guest.records.run import PREDICTIONS, RECORD, decode_record
 from orchestrator.cli import main as cli
+from tests.processes import wait_until
 
 pytestmark = pytest.mark.needs("studies")
 
@@ -174,9 +175,7 @@ def test_a_sweep_that_is_ended_keeps_what_is_done_and_resumes_to_the_same_hashes
     _, errors = process.communicate(timeout=600)
     assert process.returncode == status
     assert "Traceback" not in errors
-    deadline = time.monotonic() + 120
-    while processes_of(directory) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: not processes_of(directory))
     assert processes_of(directory) == []
     kept = hashes(directory)
     assert 1 <= len(kept) <= 4

@@ -17,8 +17,13 @@ from orchestrator.store.store import Store
 from orchestrator.transport import connection as connection_module
 from orchestrator.transport.keys import StudyKeys, key_pair, parse_public
 from orchestrator.transport.ssh import SshConnection
-from tests.orchestrator.transport.test_connection import python
-from tests.processes import alive, ends
+from tests.orchestrator.transport.test_connection import (
+    python,
+    test_a_killed_stream_takes_its_children_along,  # noqa: F401 (both ends of the protocol do that)
+    test_lines_go_in_and_come_out_and_the_end_stays_the_end,  # noqa: F401
+    test_the_tail_of_stderr_is_kept_also_of_what_comes_after_the_end_of_stdout,  # noqa: F401
+)
+from tests.processes import ends
 
 pytestmark = pytest.mark.needs("sshd")
 
@@ -81,33 +86,6 @@ def test_a_command_that_does_not_exist_is_told_by_its_status(connection):
     assert connection.run(["/nonexistent/program"], {}, 10).status == 127
 
 
-def test_lines_go_in_and_come_out_and_the_end_stays_the_end(connection):
-    stream = connection.open(
-        python("import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)"), {}
-    )
-    stream.send("hello")
-    assert stream.receive(120) == b"HELLO\n"
-    assert stream.receive(0.05) is None
-    stream.kill()
-    assert stream.receive(120) == b""
-    assert stream.receive(120) == b""
-    with pytest.raises(GuestError, match="ended"):
-        stream.send("more")
-
-
-def test_a_killed_stream_takes_its_children_along(connection):
-    code = (
-        "import subprocess, sys, time\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(6000)'])\n"
-        "print(child.pid, flush=True); time.sleep(6000)"
-    )
-    stream = connection.open(python(code), {})
-    child = int(stream.receive(120))
-    assert alive(child)
-    stream.kill()
-    assert ends(child)
-
-
 @pytest.mark.parametrize(
     ("code", "how"),
     [
@@ -120,15 +98,6 @@ def test_how_a_command_ended_is_known(connection, code, how):
     stream = connection.open(python(code), {})
     assert stream.receive(120) == b""
     assert stream.how_it_ended() == how
-
-
-def test_the_tail_of_stderr_is_kept_also_of_what_comes_after_the_end_of_stdout(connection):
-    code = "import os, sys, time; os.close(1); time.sleep(0.5); sys.stderr.write('x' * 100000 + 'the end')"
-    stream = connection.open(python(code), {})
-    assert stream.receive(120) == b""
-    tail = stream.stderr()
-    assert tail.endswith("the end")
-    assert len(tail) <= 8192
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory(connection, monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,13 +10,6 @@ import torch
 from torch.nn import functional as F  # noqa: N812 (its usual name)
 
 from vbstudy import exact
-
-
-@pytest.fixture(autouse=True)
-def _threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def outputs_and_gradients(convolve: Callable[..., torch.Tensor], *shapes: Any, **options: Any) -> Any:

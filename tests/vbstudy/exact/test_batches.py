@@ -4,7 +4,7 @@ threads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -14,13 +14,6 @@ from vbstudy import exact
 
 BATCHES = (1, 2, 7, 64, 256)
 WORDS, LENGTH, WIDTH = 200, 13, 48
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 class Attention(nn.Module):

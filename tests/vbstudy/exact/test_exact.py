@@ -34,10 +34,8 @@ X, Y = torch.randn(300, 400), torch.randn(400, 500)
 
 @pytest.fixture(autouse=True)
 def _off() -> Iterator[None]:
-    threads = torch.get_num_threads()
     yield
     exact.disable()
-    torch.set_num_threads(threads)
 
 
 # On and off

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -18,13 +18,6 @@ from vbstudy.exact.registry import Level
 
 BATCH = 64
 X = torch.randn(BATCH, 18, 32)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,13 +9,6 @@ from hypothesis import strategies as st
 from torch.nn import functional as F  # noqa: N812 (its usual name)
 
 from vbstudy import exact
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def everywhere(compute: Callable[[], list[torch.Tensor]]) -> list[list[torch.Tensor]]:

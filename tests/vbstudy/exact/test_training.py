@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,6 @@ COMMITTED = json.loads((Path(__file__).parents[2] / "golden" / "exact-weights.js
 THREADS = (1, 2, 3, 4, 6, 8)
 SEEDINGS = 10
 LEARNT = 0.6  # of ten classes, or of two
-
-
-@pytest.fixture(autouse=True)
-def _threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def test_the_committed_weights_are_those_of_this_arithmetic() -> None:

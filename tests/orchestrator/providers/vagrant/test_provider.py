@@ -16,6 +16,7 @@ from orchestrator.providers import make
 from orchestrator.providers.vagrant.provider import VagrantProvider
 from orchestrator.store.store import Store
 from orchestrator.study import schema
+from tests.processes import wait_until
 from vbstudy import caches
 
 ONE = GuestSpec(name="cpus-1", cpus=1)
@@ -210,10 +211,7 @@ def test_a_guest_that_waits_for_another_studys_vagrant_says_so_and_can_be_stoppe
     with locked(caches.folder() / "vagrant.lock"):
         thread = threading.Thread(target=starting, daemon=True)
         thread.start()
-        deadline = time.monotonic() + 120
-        while not said:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: said)
         made.stop(ONE)
         thread.join(120)
         assert not thread.is_alive()

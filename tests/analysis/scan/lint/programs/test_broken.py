@@ -13,7 +13,6 @@ TRAINS = (
     "import numpy as np\nfrom sklearn.linear_model import SGDClassifier\n\n"
     "rows = np.load('rows.npy')\nSGDClassifier().fit(rows[:, 1:], rows[:, 0])\n"
 )
-IN_A_TRY = "try:\n    import utils\nexcept ImportError:\n    pass"
 
 
 def paths(files: dict[str, str], elsewhere: frozenset[str] = frozenset()) -> set[str]:
