@@ -50,6 +50,12 @@ class Predictions:
         return None
 
 
+def ending(path: Path) -> str:
+    """In lower case; `.pth` of `checkpoint.pth.tar`, as PyTorch's tutorials name what is no archive."""
+    inner = path.with_suffix("") if path.suffix.lower() == ".tar" else path
+    return (inner if inner.suffix.lower() in TORCH else path).suffix.lower()
+
+
 def locate(folder: Path, name: str, what: str) -> Path:
     """A plain file of the project's. Raises ArtifactError."""
     path = folder / name
@@ -65,7 +71,7 @@ def locate(folder: Path, name: str, what: str) -> Path:
 def load_weights(path: Path, *, whole: bool = False) -> dict[str, np.ndarray]:
     """Arrays by name; of a checkpoint of PyTorch the model's, or all (`whole`). Raises ArtifactError for what
     cannot be read without running code from it."""
-    suffix = path.suffix.lower()
+    suffix = ending(path)
     try:
         found = _torch(path, whole) if suffix in TORCH else _READERS.get(suffix, _refused)(path)
     except ArtifactError as error:

@@ -169,4 +169,5 @@ def _compared(note: TensorNote) -> list[Any]:
 
 
 def _bytes(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    # Under torch.jit.trace sizes are tensors.
+    return json.dumps(value, separators=(",", ":"), default=int).encode()

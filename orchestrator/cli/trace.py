@@ -284,7 +284,7 @@ def _program_summary(found: ProgramTrace, cpus: tuple[int, ...], vary: str, fold
     origin = found.origin
     if origin is None:
         labels = (found.unrepeatable, found.unrepeatable) if found.unrepeatable else found.sides
-        lines += [f"  {label}: {each}" for label, each in zip(labels, found.at, strict=True)]
+        lines += [f"  {label}: {each}" for label, each in zip(labels, found.at, strict=bool(found.at))]
         lines += [f"note: {note}" for note in found.notes]
         if found.unrepeatable:
             drawn = "random numbers" if found.seed is None else "seeds"

@@ -70,7 +70,7 @@ class FileSeen:
 def role_of(name: str) -> Role:
     """The role of a file by its name."""
     path = Path(name)
-    suffix = path.suffix.lower()
+    suffix = artifacts.ending(path)
     if suffix in PREDICTIONS and PREDICTED.search(path.name):
         return Role.PREDICTIONS
     if suffix in (".npz", ".npy"):
@@ -83,7 +83,7 @@ def read(path: Path, role: Role) -> FileSeen:
     size = path.stat().st_size
     if size > LARGE_BYTES:
         return _raw(path, role, f"{size / 2**30:.1f} GiB, not parsed")
-    if role is Role.OTHER and path.suffix.lower() not in ARRAYS:
+    if role is Role.OTHER and artifacts.ending(path) not in ARRAYS:
         return _raw(path, role, "")
     try:
         if role is Role.PREDICTIONS:

@@ -28,8 +28,9 @@ def test_weights_are_read_from_safetensors_numpy_and_torch(tmp_path):
     np.savez(tmp_path / "w.npz", **WEIGHTS)
     tensors = {name: torch.from_numpy(array) for name, array in WEIGHTS.items()}
     torch.save(tensors, tmp_path / "w.pt")
-    torch.save({"epoch": 3, "state_dict": tensors}, tmp_path / "checkpoint.pth")
-    for name in ("w.safetensors", "w.npz", "w.pt", "checkpoint.pth"):
+    for name in ("checkpoint.pth", "best.pth.tar"):
+        torch.save({"epoch": 3, "state_dict": tensors}, tmp_path / name)
+    for name in ("w.safetensors", "w.npz", "w.pt", "checkpoint.pth", "best.pth.tar"):
         assert same(artifacts.load_weights(tmp_path / name)), name
 
 

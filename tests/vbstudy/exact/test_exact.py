@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -543,3 +543,13 @@ def test_importing_it_imports_no_framework() -> None:
         "sys.exit('torch' in sys.modules or 'tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+@pytest.mark.parametrize("which", ["machine", "threads"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_traced_convolution_computes_what_the_module_does(which: Literal["machine", "threads"]) -> None:
+    with exact.mode(level=which):
+        module = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.ReLU(), torch.nn.Flatten()).eval()
+        traced = torch.jit.trace(module, torch.randn(16, 3, 48, 48))
+        x = torch.randn(5, 3, 48, 48)
+        torch.testing.assert_close(traced(x), module(x))
