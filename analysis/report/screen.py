@@ -27,7 +27,7 @@ SIGNS = {
     **dict.fromkeys((NOT_RECORDED, NOT_FINITE), ("–", "dim")),
 }
 PLAIN = {"≠": "x", "–": "-"}  # where an output cannot write them
-MEANINGS = {"=": "same", "≠": "differ", "–": "none", "?": "not known"}
+SELDOM = {"–": "there is none", "?": "not known"}  # named where they occur
 COLOURS = {
     Verdict.SUPPORTED: "green",
     Verdict.NOT_SUPPORTED: "red",
@@ -81,14 +81,16 @@ def _matrix(analysis: Analysis) -> Iterator[RenderableType]:
         for workload, scopes in list(rows.items())[:MATRIX_ROWS]
     }
     there = {sign for cells in shown.values() for cell in cells for sign, _ in cell}
-    legend = ", ".join(f"{_plain(s)} {text}" for s, text in MEANINGS.items() if s in there or s in "=≠")
     title = Text("Same model?", style="bold")
-    title.append(f" weights, predictions, metric at equal seeds  ({legend})", style="not bold dim")
+    legend = f" weights, predictions, metric at equal seeds  (= same, {_plain('≠')} differ)"
+    title.append(legend, style="not bold dim")
     yield title
     grid = _grid("", "all threads", *columns)
     for workload, cells in shown.items():
         grid.add_row(workload, *(_spaced(cell) for cell in cells))
     yield grid
+    if seldom := [f"{_plain(sign)} {text}" for sign, text in SELDOM.items() if sign in there]:
+        yield Text(", ".join(seldom), style="dim")
     if len(rows) > MATRIX_ROWS:
         yield Text(f"and {len(rows) - MATRIX_ROWS} more workloads: --table verdicts", style="dim")
 

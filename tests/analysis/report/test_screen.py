@@ -203,3 +203,4 @@ def test_a_terminal_that_lacks_a_sign_shows_another(study):
         check=True,
     )
     assert "(= same, x differ)" in made.stdout
+    assert "\n? not known\n" in made.stdout
