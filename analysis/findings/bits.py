@@ -15,7 +15,7 @@ from analysis.provenance.checks import mixture
 from analysis.quality.histories import by_setting
 from analysis.results.cells import p_value
 from analysis.results.model import ACROSS, ALPHA, Table, Verdict
-from analysis.stats.statistics import effective, holm
+from analysis.stats.statistics import effective, finite, holm
 from guest.records.printable import counted
 from guest.records.run import Framework
 from guest.records.trace import Outcome
@@ -62,7 +62,7 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
     seeds = runs.seeds_used.nunique()
     differing = sum(same[WEIGHTS].nunique() > 1 for same in shared)
     metrics = [f"last_{metric}" for metric in study.metrics[workload]]
-    known = bool(np.isfinite(runs[metrics].to_numpy(dtype=float)).any())  # of NaN alone, nothing is equal
+    known = len(finite(runs[metrics].to_numpy())) > 0  # of NaN alone, nothing is equal
     numbers: dict[str, Any] = {
         "sets_with_repetitions": int(repeated.index.get_level_values(0).nunique()),
         "sets_identical_within": int(equal.index.get_level_values(0).nunique()),

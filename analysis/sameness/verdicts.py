@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from analysis.load.study import StudyData, View, by_seeds, by_threads
 from analysis.results.model import ACROSS, WHERE, Column, Kind, Table, col, cols, count
+from analysis.stats.statistics import finite
 
 IDENTICAL, DIFFER = "identical", "differ"
 ONE_RUN = "one run: inconclusive"
@@ -59,11 +59,11 @@ def _levels(runs: pd.DataFrame, view: View, metrics: tuple[str, ...], over: str,
     alone = one if len(parts) == 1 or runs[over].nunique() == 1 else NO_SEED[over]
     row: dict[str, Any] = {"n": len(runs), "seeds": len(parts) if runs.seeds_fixed.all() else 0}
     for level in LEVELS:
-        distinct = [_distinct(part, view, metrics, level) for part in parts]
-        known = all(distinct) and not (level != "metric" and runs[view.sha256(level)].isna().any())
-        if level == "metric" and not _finite(runs, view, metrics):
+        if level == "metric" and not len(finite(runs[list(map(view.metric, metrics))].to_numpy())):
             row |= {level: NOT_FINITE, f"{level}_distinct": 0}
             continue
+        distinct = [_distinct(part, view, metrics, level) for part in parts]
+        known = all(distinct) and not (level != "metric" and runs[view.sha256(level)].isna().any())
         verdict = IDENTICAL if all(distinct[i] == 1 for i in compared) else DIFFER
         row[level] = NOT_RECORDED if not known else verdict if compared else alone
         row[f"{level}_distinct"] = sum(distinct) if known else 0
@@ -75,12 +75,6 @@ def _distinct(runs: pd.DataFrame, view: View, metrics: tuple[str, ...], level: s
         return runs[view.sha256(level)].nunique()
     # All metrics together; NaN equals NaN here, as it does for a reader.
     return len(runs[[view.metric(metric) for metric in metrics]].drop_duplicates())
-
-
-def _finite(runs: pd.DataFrame, view: View, metrics: tuple[str, ...]) -> bool:
-    """Whether a run has a metric that is."""
-    values = runs[[view.metric(metric) for metric in metrics]].to_numpy(dtype=float)
-    return bool(np.isfinite(values).any())
 
 
 def cpu_models(study: StudyData) -> Table:

@@ -324,9 +324,11 @@ def _output(trials: Sequence[Trial]) -> LevelVerdict:
     unrepeated = None
     for i in range(max(map(len, texts))):
         seen = [text[i] if i < len(text) else None for text in texts]
+        if len(set(seen)) == 1:
+            continue
         # With # for the thread count, which a program may say.
         said = {t and re.sub(rf"\b{trial.threads}\b", "#", t) for trial, t in zip(trials, seen, strict=True)}
-        if len(set(seen)) == 1 or len(said) == 1:
+        if len(said) == 1:
             continue
         versions = {
             text: "(no such line)" if text is None else lines[i][2].strip()[:TEXT_CHARACTERS]
