@@ -13,7 +13,7 @@ from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, by_threads
 from analysis.results.model import ACROSS, SCOPE, VIEWS_NOTE, Kind, Table, col, count, interval
 from analysis.stats import statistics
-from analysis.stats.observations import Observations, distinct
+from analysis.stats.observations import COUNTED_NOTE, Observations, by_seed, distinct
 
 BINS = 15
 
@@ -60,7 +60,7 @@ def calibration_tables(study: StudyData, predictions: Predictions) -> tuple[Tabl
                 (predictions.confidence[view][run], predictions.labels[view][run] == truth)
                 for run in each.run_id
             ]
-            row = _set(found, len(setting))
+            row = _set(found, each.seeds_used, len(setting))
             means.append(row["ece"])
             rows.append(head | {"scope": threads} | row)
             sums = np.sum([bins(*each) for each in found], axis=0)
@@ -81,8 +81,8 @@ def calibration_tables(study: StudyData, predictions: Predictions) -> tuple[Tabl
         note=f"ECE: expected calibration error in {BINS} equal bins, less the bias that noise gives it; of "
         "calibrated models it is 0 on average, so it may fall below 0. Confidence is the softmax of the "
         "predicted class, or its probability where a project's scores are probabilities; confidence less "
-        "accuracy is above 0 for models that are too sure. Over the "
-        f"distinct runs of n, and for these test samples. {statistics.INTERVALS_NOTE} Scope '{ACROSS}': n "
+        "accuracy is above 0 for models that are too sure. For these "
+        f"test samples. {COUNTED_NOTE}{statistics.INTERVALS_NOTE} Scope '{ACROSS}': n "
         "thread counts, each with the mean of its runs. The bins are in calibration_bins.csv. " + VIEWS_NOTE,
     )
     return table, Table(
@@ -94,11 +94,11 @@ def calibration_tables(study: StudyData, predictions: Predictions) -> tuple[Tabl
     )
 
 
-def _set(found: list[tuple[np.ndarray, np.ndarray]], runs: int) -> dict[str, Any]:
-    """`found` are the distinct ones of the runs."""
-    errors = np.array([ece(*each) for each in found])
+def _set(found: list[tuple[np.ndarray, np.ndarray]], seeds: pd.Series, runs: int) -> dict[str, Any]:
+    """`found` and `seeds` are those of the distinct runs."""
+    errors = by_seed(np.array([ece(*each) for each in found]), seeds)
     gaps = np.array([float(np.nanmean(sure)) - float(right.mean()) for sure, right in found])
-    gap = Observations(values=gaps, runs=runs, distinct=len(gaps), failed=0).mean()
+    gap = Observations(values=by_seed(gaps, seeds), runs=runs, distinct=len(gaps), failed=0).mean()
     return _spread(errors, runs) | {
         "samples": len(found[0][1]),
         **gap.cells("gap"),

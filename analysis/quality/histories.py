@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import ACROSS, ALPHA, VIEWS_NOTE, WHERE, Kind, Table, col, cols, count, interval
 from analysis.stats import metrics, paired, statistics
-from analysis.stats.observations import by_seed, distinct, sd_of
+from analysis.stats.observations import COUNTED_NOTE, by_seed, counting, distinct, sd_of
 
 
 def max_difference(study: StudyData) -> Table:
@@ -127,33 +127,34 @@ def loss_sd_by_epoch(study: StudyData) -> Table:
     thread count counts once, with the mean of its seeds)."""
     parts = []
     for workload, variant, runs in study.experiments():
-        for scope, values, epochs, models in _losses(study, runs):
+        for scope, values, epochs, copies in _losses(study, runs):
             part: dict[str, Any] = {"workload": workload, "variant": variant, "scope": scope, "epoch": epochs}
             part |= {"n": len(values), "sd": metrics.column_sd(values)}
-            part |= _sd_bounds(values, models)
+            part |= _sd_bounds(values, copies=copies)
             parts.append(pd.DataFrame(part | {"not_finite": (~np.isfinite(values)).sum(axis=0)}))
     return Table(
         name="loss_sd_by_epoch",
         title="Standard deviation of the training loss at every epoch",
         note=f"Scope '{ACROSS}': n thread counts, each with the mean of its seeds, and each seed "
-        "with that of its runs. " + statistics.INTERVALS_NOTE,
+        f"with that of its runs. {COUNTED_NOTE}" + statistics.INTERVALS_NOTE,
         frame=pd.concat(parts, ignore_index=True),
     )
 
 
-def _losses(study: StudyData, runs: pd.DataFrame) -> Iterator[tuple[str, np.ndarray, list[int], int]]:
-    """(scope, losses (n, E), epochs, distinct ones of the n)."""
+def _losses(study: StudyData, runs: pd.DataFrame) -> Iterator[tuple[str, np.ndarray, list[int], bool]]:
+    """(scope, losses (n, E), epochs, whether the n are copies of one run)."""
     for threads, setting in by_threads(runs).items():
-        wide = epochs_by_run(study, setting, "train_loss")
-        models = len(distinct(setting, View.LAST))
-        yield threads, wide.to_numpy(), [int(epoch) for epoch in wide.columns], models
+        counted, copies = counting(setting, View.LAST)
+        wide = epochs_by_run(study, counted, "train_loss")
+        values = by_seed(wide.to_numpy(), counted.seeds_used)
+        yield threads, values, [int(epoch) for epoch in wide.columns], copies
     epochs, values, _ = by_setting(study, runs, "train_loss")
-    yield ACROSS, values, epochs, len(values)
+    yield ACROSS, values, epochs, False
 
 
-def _sd_bounds(values: np.ndarray, models: int) -> dict[str, np.ndarray]:
+def _sd_bounds(values: np.ndarray, *, copies: bool) -> dict[str, np.ndarray]:
     """At every epoch; NaN where there is none."""
-    found = [sd_of(epoch, models) for epoch in values.T]
+    found = [sd_of(epoch, copies=copies) for epoch in values.T]
     return {
         "sd_low": np.array([each.low for each in found], float),
         "sd_high": np.array([each.high for each in found], float),

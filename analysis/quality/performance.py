@@ -13,7 +13,7 @@ from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import VIEWS_NOTE, WHERE, Kind, Table, cols, count, counts, interval
 from analysis.stats.crossed import crossed_mean
-from analysis.stats.observations import FAILED_NOTE, by_seed, distinct, observed, succeeded
+from analysis.stats.observations import COUNTED_NOTE, FAILED_NOTE, by_seed, distinct, observed, succeeded
 from analysis.stats.statistics import INTERVALS_NOTE, Estimate, bounds_of
 from guest.records.run import Metric
 
@@ -55,9 +55,7 @@ def performance(
         title="Test performance of each condition",
         note="All numbers are for this test set; 'mean, other test samples' has the interval for other runs "
         "and other test samples of the same kind (of one model, Wilson's), in the accuracy's unit; empty "
-        "where that is not the accuracy of the predictions. Runs of one model count once. "
-        "Where several seeds gave several models each, each seed counts once, with the mean of its models: "
-        "mean, SD and their intervals are over so many seeds. "
+        f"where that is not the accuracy of the predictions. {COUNTED_NOTE}"
         f"{FAILED_NOTE} They are left out of the other columns. {INTERVALS_NOTE} SD threads / seeds is that "
         f"of the table 'seeds'. {VIEWS_NOTE}",
     )

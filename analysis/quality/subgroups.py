@@ -15,7 +15,7 @@ from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import ACROSS, SCOPE, Kind, Table, bound_names, col, count, interval
 from analysis.stats import classification, metrics, statistics
-from analysis.stats.observations import distinct, sd_of
+from analysis.stats.observations import COUNTED_NOTE, by_seed, counting, sd_of
 
 RATES = {
     "accuracy": classification.class_accuracy,
@@ -29,16 +29,16 @@ def by_class(study: StudyData, predictions: Predictions) -> Table:
     """Accuracy, FPR and FNR of every class: mean, SD and max-min over the runs of each set, and over the
     thread counts (there each counts once, with the mean of its runs)."""
     parts = [
-        pd.DataFrame(_class_columns(rates, counts, models)).assign(**head, scope=scope)
+        pd.DataFrame(_class_columns(rates, counts, copies=copies)).assign(**head, scope=scope)
         for head, view, runs in study.by_view()
-        for scope, rates, counts, models in _scopes(predictions, head["workload"], runs, view)
+        for scope, rates, counts, copies in _scopes(predictions, head["workload"], runs, view)
     ]
     frame = pd.concat(parts, ignore_index=True)
     return Table(
         name="by_class",
         title="Accuracy, false positive and false negative rate of every class",
         note="FPR = FP / (FP + TN) and FNR = FN / (FN + TP), each class against the rest. Scope "
-        f"'{ACROSS}': n thread counts, each with the mean of its runs. Where labels reach "
+        f"'{ACROSS}': n thread counts, each with the mean of its runs. {COUNTED_NOTE}Where labels reach "
         f"{classification.MANY_CLASSES}, classes without samples have no row.",
         frame=frame.set_index(KEYS).reset_index(),
     )
@@ -46,26 +46,26 @@ def by_class(study: StudyData, predictions: Predictions) -> Table:
 
 def _scopes(
     predictions: Predictions, workload: str, runs: pd.DataFrame, view: View
-) -> Iterator[tuple[str, dict[str, np.ndarray], classification.ClassCounts, int]]:
-    """(scope, rates (n, C) by name, counts of all runs, distinct models): each set, of whose copies one
-    counts unless all are copies; then one row a thread count."""
+) -> Iterator[tuple[str, dict[str, np.ndarray], classification.ClassCounts, bool]]:
+    """(scope, rates (n, C) by name, counts of all runs, whether the n are copies of one run): each set, then
+    one row a thread count."""
     truth = predictions.truth[workload]
     everything = classification.class_hits(truth, predictions.stack(view, runs.run_id))
     classes = len(everything.support)
     means: dict[str, list[np.ndarray]] = {name: [] for name in (*RATES, "overall")}
     for threads, setting in by_threads(runs).items():
-        models = distinct(setting, view)
-        counted = models if len(models) > 1 else setting
+        counted, copies = counting(setting, view)
         rows = np.flatnonzero(runs.run_id.isin(counted.run_id))
         counts = replace(everything, hits=everything.hits[rows], predicted=everything.predicted[rows])
         rates = {name: rate(counts) for name, rate in RATES.items()}
         rates["overall"] = np.repeat(counts.hits.sum(axis=1, keepdims=True) / counts.samples, classes, axis=1)
+        rates = {name: by_seed(values, counted.seeds_used) for name, values in rates.items()}
         for name, values in rates.items():
             means[name].append(_column_means(values))
-        yield threads, rates, everything, len(models)
+        yield threads, rates, everything, copies
     if len(means["overall"]) > 1:
         across = {name: np.array(values) for name, values in means.items()}
-        yield ACROSS, across, everything, len(means["overall"])
+        yield ACROSS, across, everything, False
 
 
 def _column_means(values: np.ndarray) -> np.ndarray:
@@ -75,10 +75,10 @@ def _column_means(values: np.ndarray) -> np.ndarray:
 
 
 def _class_columns(
-    rates: dict[str, np.ndarray], counts: classification.ClassCounts, models: int
+    rates: dict[str, np.ndarray], counts: classification.ClassCounts, *, copies: bool
 ) -> dict[str, Any]:
     support, n = counts.support, len(rates["overall"])
-    overall = sd_of(rates["overall"][:, 0], models)
+    overall = sd_of(rates["overall"][:, 0], copies=copies)
     bounds = {
         name: np.full(len(support), bound, float)  # NaN where there is none
         for name, bound in zip(bound_names("overall_sd"), (overall.low, overall.high), strict=True)

@@ -25,6 +25,10 @@ FAILED_NOTE = (
     "sample in one class, or, if accuracy is the primary metric, where the accuracy of its predictions does "
     "not exceed that of always answering the most common class."
 )
+COUNTED_NOTE = (
+    "Runs of one model count once. Where several seeds gave several models each, each seed counts once, with "
+    "the mean of its models: mean, SD and their intervals are over so many seeds. "
+)
 SEEDS_NOTE = (
     "With several fixed seeds only runs of one seed are compared, and the means are over so many seeds, with "
     "Hall's interval over them."
@@ -71,6 +75,13 @@ def distinct(runs: pd.DataFrame, view: View) -> pd.DataFrame:
     runs may be of different models: all are kept, unless all of one condition and fixed seed are equal in
     everything that was recorded."""
     return runs[~_copies(runs, view)]
+
+
+def counting(runs: pd.DataFrame, view: View) -> tuple[pd.DataFrame, bool]:
+    """(the runs without copies, False); where all are copies of one, (all of them, True)."""
+    models = distinct(runs, view)
+    copies = len(models) == 1 < len(runs)
+    return (runs if copies else models), copies
 
 
 def observed(runs: pd.DataFrame, view: View, metric: str) -> Observations:
@@ -154,12 +165,9 @@ def values_by_seed(runs: pd.DataFrame, view: View, metric: str) -> pd.DataFrame:
     return pd.DataFrame(cells)
 
 
-def sd_of(values: np.ndarray, models: int) -> Estimate:
-    """The SD of what runs gave of which so many are distinct: exactly 0 for copies of one run, and nothing
-    where some are copies."""
-    if models == 1 < len(values):
-        return statistics.exactly(0.0, len(values))
-    return statistics.sd(values if models == len(values) else [])
+def sd_of(values: np.ndarray, *, copies: bool) -> Estimate:
+    """The SD of observations; of copies of one run exactly 0."""
+    return statistics.exactly(0.0, len(values)) if copies else statistics.sd(values)
 
 
 def of_pairs(

@@ -173,6 +173,16 @@ def test_loss_sd_within_and_across(study):
     assert (row["loss_first"], row["loss_epoch"]) == (0.0, 2)
 
 
+def test_the_loss_of_each_seed_counts_once_and_copies_do_not(study):
+    for repetition, (seed, weights, loss) in enumerate(
+        ((1, "a", 0.2), (1, "b", 0.4), (2, "c", 0.5), (2, "c", 0.5)), start=1
+    ):
+        study.run(1, repetition, seed=seed, weights=weights, losses=(loss,))
+    row = loss_sd_by_epoch(load(study)).frame.set_index("scope").loc["1"]
+    assert row.n == 2
+    assert row.sd == pytest.approx(0.2 / 2**0.5)  # of 0.3 and 0.5
+
+
 def test_losses_that_are_not_finite_are_counted_not_averaged(study):
     study.run(1, 1, losses=(float("nan"), 0.2))
     study.run(1, 2, losses=(1.0, 0.4))

@@ -14,6 +14,7 @@ from analysis.load.predictions import read_predictions
 from analysis.load.study import load_study
 from analysis.quality.calibration import BINS, bins, calibration_tables, ece
 from analysis.results.model import ACROSS
+from analysis.stats import statistics
 
 
 def cross_fitted(sure, right, splits=4000):
@@ -73,3 +74,19 @@ def test_the_tables_have_every_set_and_the_bins_add_up(usual_study):
     counts = diagram.frame.groupby(["variant", "view", "scope"]).samples.sum()
     assert (counts["default"] == 3 * 4).all()
     assert (counts["fixed-seed"] == 4).all(), "three copies of one run are one"
+
+
+def test_each_seed_counts_once_with_the_mean_of_its_models(study):
+    wrong = {1: (0, 3), 2: (1, 1), 3: (2, 2), 4: (0, 2), 5: (3, 2)}  # of 4 samples, by seed
+    for seed, both in wrong.items():
+        for repetition, n in enumerate(both):
+            name = f"{seed} {repetition}"
+            predicted = (0,) * (3 - n) + (1,) * (n + 1)
+            study.run(
+                1, 2 * seed + repetition, seed=seed, truth=(0, 0, 0, 1), predicted=predicted, weights=name
+            )
+    table, _ = calibration_tables(*read_predictions(load_study(study.directory)))
+    row = table.frame[table.frame["view"] == "last"].iloc[0]
+    over_seeds = statistics.mean(np.array([sum(both) / 8 for both in wrong.values()]))
+    assert row.n == 10
+    assert row.gap_high - row.gap == pytest.approx(over_seeds.high - over_seeds.value)

@@ -54,6 +54,17 @@ def test_copies_of_a_model_count_once(study):
     assert (summary.loc["2"].n, summary.loc["2"].class_sd) == (2, 0.0)  # one model: exactly none
 
 
+def test_each_seed_counts_once_with_the_mean_of_its_models(study):
+    truth, ways = (0, 0, 1, 1), ((0, 0, 1, 0), (0, 1, 1, 1), (0, 0, 1, 1))
+    for repetition, (seed, way) in enumerate(((1, 0), (1, 1), (2, 2), (2, 2)), start=1):
+        study.run(1, repetition, seed=seed, truth=truth, predicted=ways[way], weights=f"{repetition}")
+    classes, summary = tables(study)
+    assert list(classes.loc["1"].accuracy_mean) == [0.875, 0.875]  # of 0.75 and 1
+    row = summary.loc["1"]
+    assert (row.n, row.overall_range, row.class_range) == (2, 0.25, 0.25)
+    assert row.overall_sd == row.class_sd == pytest.approx(0.25 / 2**0.5)
+
+
 def test_bounds_of_the_overall_sd_stand_behind_it(study):
     for repetition in range(1, 11):
         labels = tuple(int(i < repetition) for i in range(12))
