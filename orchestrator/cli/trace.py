@@ -292,6 +292,8 @@ def _program_summary(found: ProgramTrace, cpus: tuple[int, ...], vary: str, fold
             lines.append(f"  vbstudy scan {shlex.quote(str(folder))}")
             if found.seed is not None:
                 lines.append(f"  vbstudy trace --replay{given(cpus, None, vary)} -- {program}")
+                if by_threads and found.unrepeatable != found.sides[0]:  # the fewest threads do repeat
+                    lines.append(f"  vbstudy harden{options} -- {program}")
         return lines
     differing = f"{origin.differing:,} of {origin.elements:,} elements differ"
     ulp = "" if origin.max_ulp is None else f", by up to {origin.max_ulp:,} ULP"

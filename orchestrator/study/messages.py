@@ -99,6 +99,8 @@ def _message(error: Any, value: object) -> str:
     if error["type"] == "tuple_type":
         if error["loc"][-1] == "workload":
             return "write [[workload]], in double brackets, and its keys below it"
+        if isinstance(value, dict):
+            return "write a list"
         words = [word if word.isdecimal() else json.dumps(word) for word in re.split(r"[\s,]+", str(value))]
         return f"write a list, as [{', '.join(words)}]"
     return message[:1].lower() + message[1:]

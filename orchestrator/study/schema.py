@@ -54,9 +54,9 @@ class ModelSelection(StrEnum):
 
 
 def _kind(value: Any) -> str:
-    """A [[workload]] that names a project is a user project; any other trains a network of ours."""
-    own = isinstance(value, ProjectTable) or (isinstance(value, dict) and "project" in value)
-    return "own" if own else "network"
+    """A [[workload]] that names a project or its command is a user project; any other trains a network."""
+    named = isinstance(value, dict) and not {"project", "command"}.isdisjoint(value)
+    return "own" if named or isinstance(value, ProjectTable) else "network"
 
 
 AnyWorkload = Annotated[

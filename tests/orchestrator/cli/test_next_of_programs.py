@@ -68,6 +68,7 @@ NAMED_FIRST = {"outcome": Outcome.UNREPEATABLE, "origin": None, "at": ("a", "b")
         ({"framework": "jax"}, (2, 4), "threads", ["harden"]),
         ({"factor": INSTRUCTION_SET}, (2,), "isa", ["try"]),
         (NAMED_FIRST, (2, 4), "threads", ["scan", "trace"]),
+        (NAMED_FIRST | {"unrepeatable": "4 threads"}, (2, 4), "threads", ["scan", "trace", "harden"]),
         (NAMED_FIRST | {"seed": None}, (2, 4), "threads", ["scan"]),
         (NAMED_FIRST | {"factor": "A"}, (2,), "env:A=x y,z", ["scan", "trace"]),
     ],

@@ -76,6 +76,7 @@ def test_where_a_project_is_from_is_read(project, is_git, location, commit, name
     ("change", "told"),
     [
         (('command = ["python", "train.py"]\n', ""), "study.toml:1: workload[0].command: is missing"),
+        (('project = "../mine"\n', ""), "study.toml:1: workload[0].project: is missing"),
         (("command", "comand"), "unknown key; allowed are artifacts, command"),
         (
             ('["python", "train.py"]', '"python train.py"'),

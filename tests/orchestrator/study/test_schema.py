@@ -400,6 +400,7 @@ def test_a_margin_that_no_two_metrics_exceed_is_refused():
 def test_a_table_and_a_number_in_place_of_lists_are_told_how_to_be_written():
     assert "cpus = 2: write a list, as [2]" in message(f"cpus = 2\n{MINIMAL}")
     assert "write a list, as [1, 2]" in message(f'cpus = "1,2"\n{MINIMAL}')
+    assert message(f"cpus = {{a = 1}}\n{MINIMAL}").endswith("cpus: write a list")
     assert 'write a list, as ["fixed-seed"]' in message(f'variants = "fixed-seed"\n{MINIMAL}')
     assert "write [[workload]], in double brackets" in message('workload = "mlp"')
     assert "write [[workload]], in double brackets" in message(MINIMAL.replace("[[workload]]", "[workload]"))
