@@ -280,19 +280,6 @@ Way function_for(
     return own_or(tally, own_of(found->second, into), otherwise);
 }
 
-// torch.jit.trace records what torch's convolution calls, so that it has to be torch's while it does.
-Way unless_recorded(const std::string& name, const std::string& overload, Way way) {
-    const auto native = c10::Dispatcher::singleton()
-                            .findSchemaOrThrow(name.c_str(), overload.c_str())
-                            .getComputedKernelForDispatchKey(c10::DispatchKey::CPU);
-    return [native, way](const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-        const auto on = c10::impl::tls_local_dispatch_key_set();
-        const auto tracer = c10::DispatchKey::Tracer;
-        if (on.included_.has(tracer) && !on.excluded_.has(tracer)) return native.callBoxed(op, keys, stack);
-        way(op, keys, stack);
-    };
-}
-
 // LSTM layers above autograd, because their backward needs what their forward kept.
 Way lstm_above(const std::string& name) {
     const auto native = c10::Dispatcher::singleton()
@@ -385,7 +372,7 @@ const char* exact_replace(const char* name, const char* overload, const char* wa
     return guarded([&] {
         const std::string full = std::string("aten::") + name;
         const std::string with = *overload ? full + "." + overload : full;
-        replace(with, c10::DispatchKey::CPU, unless_recorded(full, overload, function_for(full, overload, way, own)));
+        replace(with, c10::DispatchKey::CPU, function_for(full, overload, way, own));
         if (std::string(own) == "lstm") replace(with, c10::DispatchKey::AutogradCPU, lstm_above(full));
     });
 }
