@@ -82,6 +82,9 @@ def analyze(
         from analysis.report.screen import screen
 
         console.print(screen(analysis, options.program))
+        if against:
+            tables = printing.chosen(analysis, ["against"])
+            click.echo(printing.render_tables(tables, printing.Format.TABLE, console))
         click.echo(f"report: {page}")
         return
     if not wanted or (wanted == ["all"] and form != "table"):

@@ -510,6 +510,7 @@ def test_the_three_commands_make_a_report_and_destroy_keeps_it(vbstudy, study, m
     assert status == 0
     assert {finding["id"] for finding in json.loads(out)["findings"]} == {"F1", "F2", "F3", "F4", "F5", "F6"}
     assert "Ours beside the published (issre21)" in (study / "elsewhere" / "index.html").read_text()
+    assert "Ours beside the published (issre21)" in vbstudy("analyze", *against)[1]
 
 
 @pytest.mark.needs("studies")
