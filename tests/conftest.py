@@ -35,12 +35,13 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True, scope="session")
 def locks_of_their_own(tmp_path_factory):
     """Studies in tests wait for each other's cores, also in tests side by side, not for those of studies
-    outside."""
+    outside; and `init --from-try` outside means no program of a test."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(locks.FOLDER, str(folder / "cores"))
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
         yield
 
 

@@ -1,9 +1,10 @@
-"""From a program that was tried to a study of it: `try` notes what it found in the user's cache, and
+"""From a program that was tried to a study of it: `try` notes what it found for its user, and
 `vbstudy init --from-try` writes the study file."""
 
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +23,6 @@ from orchestrator.programs.try_files import Role
 from orchestrator.programs.try_report import Report
 from orchestrator.programs.try_runs import framework_of
 from orchestrator.programs.try_verdicts import NUMBER, Compared
-from vbstudy import caches
 
 SCHEMA_VERSION = 1
 METRICS = 3  # losses and scores that become metrics
@@ -45,9 +45,9 @@ class Tried:
 
 
 def note(report: Report, folder: Path, threads: Sequence[int]) -> None:
-    """Kept for `vbstudy init --from-try`; a cache that cannot be written is no error of `try`."""
+    """Kept for `vbstudy init --from-try`; a folder that cannot be written is no error of `try`."""
     every = [each for verdict in report.verdicts for each in verdict.compared]
-    path = caches.folder() / "tried.json"
+    path = _path()
     tried = Tried(
         schema_version=SCHEMA_VERSION,
         folder=str(folder),
@@ -70,6 +70,12 @@ def note(report: Report, folder: Path, threads: Sequence[int]) -> None:
         return
 
 
+def _path() -> Path:
+    """What was done stands in the user's state (XDG Base Directory Specification)."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "vbstudy" / "tried.json"
+
+
 def _file(every: Sequence[Compared], role: Role) -> str:
     """One in the program's folder that can be read, and has the same name each time."""
     names = [each.name for each in every if each.kind == role and each.certain]
@@ -78,7 +84,7 @@ def _file(every: Sequence[Compared], role: Role) -> str:
 
 def last() -> Tried:
     """Raises UsageError where nothing was tried."""
-    path = caches.folder() / "tried.json"
+    path = _path()
     try:
         return unseal(Tried, read_bounded(path, MESSAGE), path.name, known=SCHEMA_VERSION, limit=MESSAGE)
     except FileNotFoundError:

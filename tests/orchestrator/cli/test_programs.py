@@ -627,7 +627,7 @@ def test_a_program_that_repeats_on_all_thread_counts_needs_no_cure(tmp_path, cap
 
 @pytest.mark.needs("studies")
 def test_a_program_that_was_tried_becomes_a_study(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     program, study = tmp_path / "My Program", tmp_path / "study"
     program.mkdir()
     study.mkdir()

@@ -105,7 +105,7 @@ def test_a_folder_of_any_name_names_its_workload(folder, name):
 
 
 def test_what_was_tried_is_for_its_owner_alone_also_while_it_is_written(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     seen, sync = [], os.fsync
 
     def seeing(number: int) -> None:
