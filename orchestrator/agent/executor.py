@@ -178,11 +178,9 @@ class Executor:
         deadline = time.monotonic() + engine.timeout_s
         while True:
             message = worker.next(min(deadline, time.monotonic() + engine.lost_after_s), spec.run_id)
+            if time.monotonic() >= deadline:
+                raise RunFailedError("Timeout", f"not done within engine.timeout_s = {engine.timeout_s:g}")
             if message is None:
-                if time.monotonic() >= deadline:
-                    raise RunFailedError(
-                        "Timeout", f"not done within engine.timeout_s = {engine.timeout_s:g}"
-                    )
                 raise RunFailedError("Lost", f"silent for engine.lost_after_s = {engine.lost_after_s:g}")
             if message.kind == "error":  # point: message read
                 body = message.body

@@ -55,9 +55,12 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
             show(f"{subject}: {found}")
             _list([str(problem) for problem in found.damaged])
             _list([f"missing: {run}" for run in found.missing])
-        todo = "run `vbstudy sweep`"
+        at = f" -C {shlex.quote(str(path))}" if path else ""  # else as the command itself was told
+        todo = f"run `vbstudy{at} sweep`"
         if found.missing and (instead := instead_of_sweep(Store(folder))) is not None:
-            todo = f"{instead[1]}; next: vbstudy {instead[0]}"
+            todo = f"{instead[1]}; next: vbstudy{at} {instead[0]}"
+        if subject.is_file():
+            todo = "the study that it was made from may have them"
         if rerun is not None and not found.damaged:
             again = _rerun(options, folder, options.directory if subject.is_file() else subject, rerun)
     if options.as_json:

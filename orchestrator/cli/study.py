@@ -140,7 +140,7 @@ def status(options: Options, runs: int | None) -> None:
     click.echo(status_.answer(report))
     print_tables(status_.as_tables(report), sys.stdout)
     to_do = {each.set_id for each in report.sets if each.to_do}
-    options.show_next(*status_.next_command(study, store, to_do))
+    options.show_next(*status_.next_command(study, store, to_do, runs))
 
 
 # What follows GUEST belongs to the command in the guest, whatever it looks like.

@@ -7,7 +7,6 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
@@ -16,6 +15,7 @@ from orchestrator.cores.locks import CoreLocks, LockFolderError, Locks
 from orchestrator.cores.topology import Choice, Cores, Topology
 from orchestrator.errors import PrerequisiteError
 from orchestrator.study.engine import EngineTable
+from orchestrator.text import Say
 
 POLL_S = 0.2
 REPORT_AFTER_S = 2.0
@@ -62,7 +62,7 @@ class CoreLeases:
         machine: MachineCores | None = None,
         *,
         settings: EngineTable = DEFAULTS,
-        waiting: Callable[[str], None] | None = None,
+        waiting: Say | None = None,
     ) -> None:
         self._machine = machine or LocalCores()
         self._locks = self._machine.locks

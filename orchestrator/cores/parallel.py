@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.cores.leases import CoreLeases, Lease
-from orchestrator.errors import GuestError
+from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.inventory import GuestSpec
+from orchestrator.text import Say
 
 POLL_S = 0.2
 
@@ -28,9 +29,7 @@ class ParallelJobs:
     """Runs jobs. `stop_guest` ends what runs in a guest, whoever waits for it; `waiting` is called
     once for a guest that cannot be stopped."""
 
-    def __init__(
-        self, stop_guest: Callable[[GuestSpec], None], waiting: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, stop_guest: Callable[[GuestSpec], None], waiting: Say | None = None) -> None:
         self.stop = threading.Event()
         """Set when all are to come to their end."""
         self._stop_guest = stop_guest
@@ -93,8 +92,15 @@ class ParallelJobs:
                 continue
             if lease is None:
                 break
-            at_work[name] = threading.Thread(target=self._guard, args=(job, lease), name=name)
-            at_work[name].start()
+            thread = threading.Thread(target=self._guard, args=(job, lease), name=name)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                with lease:
+                    told = f"{name}: {error}; `ulimit -u`, or a container's limit, allows no more threads"
+                    self._fail(job, PrerequisiteError(told))
+                continue
+            at_work[name] = thread
         for thread in at_work.values():
             thread.join()
 

@@ -25,17 +25,17 @@ from orchestrator.errors import GuestError, UsageError
 from orchestrator.fleet.worker import PRELOAD
 from orchestrator.store.store import Store
 from orchestrator.study.engine import EngineTable, JobQueueTable, LocalClusterTable, SshClusterTable
+from orchestrator.text import Say
 
 LOOPBACK = "127.0.0.1"
 CONNECT_TIMEOUT_S = 10.0
 SUBMIT_EVERY_S = 10.0
 KEYS = ("ca", "cert", "key")
 HOSTS_FOLDER = "~/.cache/vbstudy/hosts"
-Notify = Callable[[str], None]
 
 
 @contextlib.contextmanager
-def scheduler(settings: EngineTable, store: Store, notify: Notify) -> Iterator[Callable[[float], Client]]:
+def scheduler(settings: EngineTable, store: Store, notify: Say) -> Iterator[Callable[[float], Client]]:
     """What connects to the scheduler within a time in seconds, as often as is needed. A cluster of the
     study's is started before and ended after. Raises PrerequisiteError, GuestError."""
     quieten()
@@ -95,7 +95,7 @@ def read_security(path: Path | None) -> Security | None:
     )
 
 
-def _connect(address: str, security: Security | None, patience_s: float, notify: Notify) -> Client:
+def _connect(address: str, security: Security | None, patience_s: float, notify: Say) -> Client:
     deadline, reported = time.monotonic() + patience_s, False
     while True:
         try:

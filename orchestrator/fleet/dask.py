@@ -31,16 +31,16 @@ from orchestrator.store.store import Store
 from orchestrator.study import snapshots
 from orchestrator.study.providers import SshTable, with_absolute_paths
 from orchestrator.study.schema import Study
+from orchestrator.text import Say
 
 FIRST_PATIENCE_S = 15.0
 PATIENCE_S = 600.0
-Notify = Callable[[str], None]
 
 
 class DaskEngine:
     """`notify` gets news of hosts and the scheduler."""
 
-    def __init__(self, study: Study, store: Store, notify: Notify) -> None:
+    def __init__(self, study: Study, store: Store, notify: Say) -> None:
         if isinstance(study.provider, SshTable):
             raise UsageError(
                 "provider.kind = 'ssh' needs no dask: its machines are reached from one place. Sweep with "

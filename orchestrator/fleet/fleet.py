@@ -6,14 +6,14 @@ import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from distributed import Client
 
 from guest.records.codec import RecordError
 from guest.records.printable import counted
-from guest.records.run import LOG, RunRecord, RunSpec, decode_record
+from guest.records.run import LOG, RECORD, RunRecord, RunSpec, decode_record
 from orchestrator.engine import Observer, Summary
 from orchestrator.engine.packing import Packing, Room
 from orchestrator.errors import (
@@ -32,13 +32,13 @@ from orchestrator.store.index import Checked
 from orchestrator.store.integrity import DamagedRunError
 from orchestrator.store.store import Store
 from orchestrator.study.schema import Study
+from orchestrator.text import Say
 
 PATIENCE_S = 15.0  # with hosts none of which can be used
 ASK_AGAIN_S, ASK_AGAIN_TIMEOUT_S = 300.0, 5.0  # for a host that did not answer
 MAX_LOST = 3  # times that its host dies, or its bytes come damaged, before a run is taken for the reason
 MEASURED = 20  # runs of a set that are read to know how long they take
 TROUBLES = {kind.__name__: kind for kind in (GuestError, PrerequisiteError, StoreError, UsageError)}
-Notify = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Fleet:
     observer: Observer
     summary: Summary
     checked: Checked
-    notify: Notify
+    notify: Say
     packing: Packing = field(default_factory=Packing)
     specs: dict[str, RunSpec] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)  # runs that are done, or have failed
@@ -142,10 +142,9 @@ class Fleet:
         self._cpus.add(described["cpu"])
         self.packing.add_host(host, room)  # point: host found
         for run in at_hand:
-            spec = self.specs.get(run)
-            if spec is None:  # the store has it, or nobody wants it any more
+            if (self.store.runs / run / RECORD).is_file():
                 self._delivered.setdefault(host, []).append(run)
-            elif self.packing.assign(host, run):
+            elif run in self.specs and self.packing.assign(host, run):
                 dispatch.hand_out(run, host)
 
     def _host_lost(self, host: str, runs: list[str]) -> None:

@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,11 @@ from orchestrator.cores.leases import host_cores, host_memory_mib
 from orchestrator.errors import GuestError
 from orchestrator.fleet.host import Host
 from orchestrator.fleet.tasks import EXTENSION
+from orchestrator.text import Say
 
 PRELOAD = "vbstudy.dask_worker"  # exports what others start
 BACK_AFTER_S = 0.5
 TOLD_EVERY_S = 10.0
-Notify = Callable[[str], None]
 
 
 class HostWorker(Worker):  # type: ignore[misc]
@@ -65,7 +64,7 @@ def serve(
     memory_limit_mib: int | None,
     security: Security | None,
     wait_s: float | None,
-    notify: Notify,
+    notify: Say,
 ) -> None:
     """Serves until it is interrupted, or terminated. A scheduler that goes is waited for: runs that are
     under way go on, and are handed over to whoever asks for them when it is back. Raises GuestError for one
@@ -85,7 +84,7 @@ async def _serve(
     memory_limit_mib: int | None,
     security: Security | None,
     wait_s: float | None,
-    notify: Notify,
+    notify: Say,
 ) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

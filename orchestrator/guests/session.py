@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from guest.machine import fingerprint
@@ -22,6 +22,7 @@ from orchestrator.providers import Provider, Resolving, Virtual, cores_of, machi
 from orchestrator.store.store import Store
 from orchestrator.study.engine import EngineTable
 from orchestrator.study.schema import Study
+from orchestrator.text import Say
 from orchestrator.transport.connection import Connection
 
 MAX_WORKERS = 4  # warm ones in a guest: one for each environment of its runs
@@ -122,7 +123,7 @@ def alone(
     provider: Provider,
     guest: Guest,
     agent: AgentArchive,
-    say: Callable[[str], None],
+    say: Say,
 ) -> Iterator[Session]:
     """A guest at work with all cores of its machine held for it, once they are free."""
     cores, machine = cores_of(provider, guest), machine_of(provider, guest.spec)

@@ -8,7 +8,7 @@ from guest.records import bounded
 from orchestrator.cores.leases import CoreLeases
 from orchestrator.errors import PrerequisiteError, UsageError
 from orchestrator.guests.provision import read_guests
-from orchestrator.inventory import Guest, Inventory, read_inventory
+from orchestrator.inventory import Guest, Inventory, parse_guest_name, read_inventory
 from orchestrator.providers import cores_of, machine_of, make
 from orchestrator.providers.machines import tail
 from orchestrator.store.store import Store
@@ -19,6 +19,8 @@ from orchestrator.text import Say
 
 def _find(inventory: Inventory, name: str) -> Guest:
     guests = inventory.by_name()
+    if not guests:
+        raise UsageError("there are no guests; run `vbstudy provision`")
     if name not in guests:
         raise UsageError(
             f"there is no guest {name!r}; there are {', '.join(guests)}{did_you_mean(name, guests)}"
@@ -46,8 +48,11 @@ def enter(study: Study, store: Store, name: str, command: tuple[str, ...], say: 
 
 
 def logs(store: Store, name: str) -> str:
-    """A guest's console and hypervisor logs, each under its name; nothing where there is no console."""
-    folder = store.guests / _find(read_inventory(store.guests_file), name).spec.name
+    """A guest's console and hypervisor logs, each under its name, also of one that could not be provisioned;
+    nothing where there is no console."""
+    folder = store.guests / name
+    if parse_guest_name(name) is None or not folder.is_dir():
+        folder = store.guests / _find(read_inventory(store.guests_file), name).spec.name
     parts = []
     for file in sorted(folder.glob("*.log")) if folder.is_dir() else ():
         text = tail(file, bounded.CONSOLE.bytes).rstrip()

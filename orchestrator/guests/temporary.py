@@ -25,7 +25,7 @@ def guests(
     there = read_guests(study, store).by_name() if store.guests_file.exists() else {}
     missing = [spec for spec in dict.fromkeys(wanted) if spec.name not in there]
     if missing and study.provider.kind != "local" and (there or not stand_in):
-        counts = ",".join(str(spec.cpus) for spec in wanted)
+        counts = ",".join(map(str, sorted({*study.cpus, *(spec.cpus for spec in wanted)})))
         raise UsageError(f"there is no guest {missing[0].name}; run `vbstudy provision --cpus {counts}`")
     provider = make(study, store) if there else LocalProvider(study, store)
     try:

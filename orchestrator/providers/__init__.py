@@ -17,9 +17,8 @@ from orchestrator.providers.local import LocalProvider
 from orchestrator.store.store import Store
 from orchestrator.study.providers import ProviderTable
 from orchestrator.study.schema import Study
+from orchestrator.text import Say
 from orchestrator.transport.connection import Connection
-
-Notify = Callable[[str], None]
 
 
 class Provider(Protocol):
@@ -84,35 +83,35 @@ class Resolving(Protocol):
         """What a start on these cores would take now, with the keys of `Observation.details`."""
 
 
-def _local(study: Study, store: Store, notify: Notify) -> Provider:  # noqa: ARG001
+def _local(study: Study, store: Store, notify: Say) -> Provider:  # noqa: ARG001
     return LocalProvider(study, store)
 
 
-def _ssh(study: Study, store: Store, notify: Notify) -> Provider:  # noqa: ARG001
+def _ssh(study: Study, store: Store, notify: Say) -> Provider:  # noqa: ARG001
     from orchestrator.providers.ssh import SshProvider  # paramiko is heavy, and few need it
 
     return SshProvider(study, store)
 
 
-def _qemu(study: Study, store: Store, notify: Notify) -> Provider:
+def _qemu(study: Study, store: Store, notify: Say) -> Provider:
     from orchestrator.providers.qemu.provider import QemuProvider
 
     return QemuProvider(study, store, notify)
 
 
-def _vagrant(study: Study, store: Store, notify: Notify) -> Provider:
+def _vagrant(study: Study, store: Store, notify: Say) -> Provider:
     from orchestrator.providers.vagrant.provider import VagrantProvider
 
     return VagrantProvider(study, store, notify)
 
 
-def _virtualbox(study: Study, store: Store, notify: Notify) -> Provider:
+def _virtualbox(study: Study, store: Store, notify: Say) -> Provider:
     from orchestrator.providers.virtualbox.provider import VirtualBoxProvider
 
     return VirtualBoxProvider(study, store, notify)
 
 
-PROVIDERS: dict[str, Callable[[Study, Store, Notify], Provider]] = {
+PROVIDERS: dict[str, Callable[[Study, Store, Say], Provider]] = {
     "local": _local,
     "ssh": _ssh,
     "qemu": _qemu,
@@ -135,7 +134,7 @@ def _ignore(text: str) -> None:
     """For callers that show no progress."""
 
 
-def make(study: Study, store: Store, notify: Notify = _ignore) -> Provider:
+def make(study: Study, store: Store, notify: Say = _ignore) -> Provider:
     """The study's provider. It reports to `notify` what takes long."""
     return PROVIDERS[study.provider.kind](study, store, notify)
 

@@ -311,12 +311,15 @@ class Store:
         staged = self.new_incoming()  # point: evidence folder made
         with storage_errors(target):
             evidence = {"run_id": spec.run_id, "attempt": attempt, "at": now(), **error}
-            write_durably(staged / "error.json", json.dumps(evidence, indent=1) + "\n")
-            if (folder / LOG).is_file():
-                shutil.copyfile(folder / LOG, staged / LOG)  # point: evidence log copied
-            target.parent.mkdir(parents=True, exist_ok=True)
-            staged.rename(target)  # point: evidence published
-            shutil.rmtree(folder, ignore_errors=True)  # point: attempt removed
+            try:
+                write_durably(staged / "error.json", json.dumps(evidence, indent=1) + "\n")
+                if (folder / LOG).is_file():
+                    shutil.copyfile(folder / LOG, staged / LOG)  # point: evidence log copied
+                target.parent.mkdir(parents=True, exist_ok=True)
+                staged.rename(target)  # point: evidence published
+            finally:  # frees space on a full disk
+                shutil.rmtree(staged, ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)  # point: attempt removed
         return target
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from guest.records.codec import digest, from_json, sha256_of
 from guest.records.run import ProjectFiles
 from orchestrator.errors import PrerequisiteError, StoreError, UsageError
-from orchestrator.files import write_durably
+from orchestrator.files import sync, write_durably
 from orchestrator.store.store import Store
 from orchestrator.study.projects import ProjectTable
 from orchestrator.study.schema import Study
@@ -174,7 +174,9 @@ def _take(table: ProjectTable, store: Store) -> Snapshot:
         part = scratch / "archive"
         _write_archive(part, folder, [entry[0] for entry in entries])  # point: project archived
         sha256 = sha256_of(part)
+        sync(part)
         part.rename(_archive(store, table.name))  # point: project archive renamed
+    sync(store.projects)
     snapshot = Snapshot(
         source=table.location,
         commit=commit,

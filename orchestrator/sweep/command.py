@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +25,7 @@ from orchestrator.sweep.live import LiveFile
 from orchestrator.sweep.pipeline import run_missing
 from orchestrator.sweep.progress import SweepProgress, composite
 from orchestrator.sweep.sequential import Interim, Sequential, sweep_until
+from orchestrator.text import Say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ def sweep(
         return dataclasses.replace(outcome, robustness=measured)
 
 
-def _engine(study: Study, store: Store, report: Callable[[str], None]) -> Engine:
+def _engine(study: Study, store: Store, report: Say) -> Engine:
     if study.engine.kind == "local":
         return LocalEngine(study, store, make(study, store), read_guests(study, store))
     require_dask()

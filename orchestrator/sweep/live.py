@@ -240,7 +240,7 @@ def _heard(run: Running, message: Message) -> Running:
     """A run after a message of it. Whatever the message holds, the file stays small."""
     if message.kind == "heartbeat":
         step = message.body.get("step")
-        return replace(run, step=step) if isinstance(step, int) else run
+        return replace(run, step=step) if type(step) is int else run
     if message.kind != "epoch":
         return run
     epoch = read_epoch(message.body)

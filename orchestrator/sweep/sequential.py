@@ -21,6 +21,7 @@ from orchestrator.store.store import Store
 from orchestrator.study.plan import conditions, plan
 from orchestrator.study.schema import Study
 from orchestrator.sweep.pipeline import run_missing
+from orchestrator.text import Say
 
 if TYPE_CHECKING:
     from analysis.inference.sequential import Decision
@@ -115,7 +116,7 @@ def sweep_until(
     engine: Engine,
     observer: Observer,
     rule: Sequential,
-    report: Callable[[str], None],
+    report: Say,
 ) -> tuple[Summary, Interim]:
     """Adds runs to the open conditions up to each interim analysis, until none is open or the last one is
     done. Only runs are kept: a killed sweep repeats the same analyses, and finds their runs done."""

@@ -140,7 +140,8 @@ def next_command(
     except UsageError as error:
         return "vbstudy provision", error.message
     sweep = "vbstudy sweep" if runs is None else f"vbstudy sweep --runs {runs}"
-    return sweep if needed <= there else "vbstudy provision", ""
+    made = study.engine.kind != "local" or needed <= there  # hosts make their own
+    return sweep if made else "vbstudy provision", ""
 
 
 def instead_of_sweep(store: Store) -> tuple[str, str] | None:

@@ -23,9 +23,8 @@ from orchestrator.errors import PrerequisiteError
 from orchestrator.files import locked
 from orchestrator.providers import processes
 from orchestrator.providers.qemu import scripts
+from orchestrator.text import Say
 from vbstudy import caches
-
-Notify = Callable[[str], None]
 
 IMAGE_VERSION = 2
 SUITE = "bookworm"
@@ -57,7 +56,7 @@ def cache() -> Path:
     return caches.folder() / "images"
 
 
-def prepare(frameworks: Sequence[Framework], notify: Notify) -> Image:
+def prepare(frameworks: Sequence[Framework], notify: Say) -> Image:
     """The image for guests that train with these frameworks; built where it is not there yet."""
     kernel, initrd = probe_kernel(notify)
     libraries = _libraries(GUEST_PYTHON, frameworks, notify)
@@ -70,7 +69,7 @@ def prepare(frameworks: Sequence[Framework], notify: Notify) -> Image:
     )
 
 
-def probe_kernel(notify: Notify) -> tuple[Path, Path]:
+def probe_kernel(notify: Say) -> tuple[Path, Path]:
     """A kernel, and a RAM disk with which it says that it runs and ends (see scripts.INITRD_INIT)."""
     inputs = {
         "version": IMAGE_VERSION,
@@ -83,7 +82,7 @@ def probe_kernel(notify: Notify) -> tuple[Path, Path]:
 
 
 def prepare_own(
-    root: Path, python_version: str | None, frameworks: Sequence[Framework], notify: Notify
+    root: Path, python_version: str | None, frameworks: Sequence[Framework], notify: Say
 ) -> Image:
     """A disk image of the user's own, which boots by itself and runs cloud-init. Its Python gets the
     libraries of its version, or none where `python_version` is None. Raises PrerequisiteError for what
@@ -105,7 +104,7 @@ def prepare_own(
     )
 
 
-def _libraries(python_version: str, frameworks: Sequence[Framework], notify: Notify) -> Path:
+def _libraries(python_version: str, frameworks: Sequence[Framework], notify: Say) -> Path:
     pins = library_pins(frameworks)
     inputs = {"version": IMAGE_VERSION, "python": python_version, "pins": pins}
     folder = _cached("libraries", inputs, lambda into: _build_libraries(into, python_version, pins), notify)
@@ -128,7 +127,7 @@ def library_pins(frameworks: Sequence[Framework]) -> list[str]:
     return pins
 
 
-def _cached(kind: str, inputs: dict[str, object], build: Callable[[Path], None], notify: Notify) -> Path:
+def _cached(kind: str, inputs: dict[str, object], build: Callable[[Path], None], notify: Say) -> Path:
     """A folder in the cache, made whole or not at all. Two studies never build the same one twice."""
     name = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
     target = cache() / f"{kind}-{name}"

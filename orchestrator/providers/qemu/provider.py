@@ -21,13 +21,14 @@ from orchestrator.inventory import GuestSpec, Observation, guest_for
 from orchestrator.providers import inside, machines
 from orchestrator.providers.qemu import image as images
 from orchestrator.providers.qemu import kvm, scripts, seed, warm
-from orchestrator.providers.qemu.image import Image, Notify
+from orchestrator.providers.qemu.image import Image
 from orchestrator.providers.qemu.machine import QEMU, QemuHardware, QemuMachine
 from orchestrator.providers.qemu.warm import WarmConnection
 from orchestrator.store.store import Store
 from orchestrator.study.plan import plan
 from orchestrator.study.providers import QemuTable
 from orchestrator.study.schema import Study
+from orchestrator.text import Say
 from orchestrator.transport.connection import Connection
 from orchestrator.transport.keys import StudyKeys
 
@@ -43,7 +44,7 @@ REFRESH = f"{machines.RESEED}; import time; time.clock_settime(time.CLOCK_REALTI
 class QemuProvider:
     name = "qemu"
 
-    def __init__(self, study: Study, store: Store, notify: Notify) -> None:
+    def __init__(self, study: Study, store: Store, notify: Say) -> None:
         self._settings = study.provider if isinstance(study.provider, QemuTable) else QemuTable(kind="qemu")
         self._study = study
         self._store = store

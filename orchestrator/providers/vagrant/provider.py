@@ -15,13 +15,14 @@ from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.files import locked, write_durably, write_private
 from orchestrator.inventory import GuestSpec, Observation, host_name
 from orchestrator.providers import inside, machines
-from orchestrator.providers.qemu.image import Notify, library_pins
+from orchestrator.providers.qemu.image import library_pins
 from orchestrator.providers.vagrant import command
 from orchestrator.providers.vagrant.command import Vagrant
 from orchestrator.providers.vagrant.hypervisors import HYPERVISORS, Hypervisor
 from orchestrator.store.store import Store
 from orchestrator.study.providers import ACCESS, VagrantTable
 from orchestrator.study.schema import Study
+from orchestrator.text import Say
 from orchestrator.transport.connection import Connection
 from orchestrator.transport.keys import StudyKeys
 from orchestrator.transport.ssh import SshConnection
@@ -35,7 +36,7 @@ MAKING_S = 3600  # fetching a box and installing a framework, in addition to the
 class VagrantProvider:
     name = "vagrant"
 
-    def __init__(self, study: Study, store: Store, notify: Notify) -> None:
+    def __init__(self, study: Study, store: Store, notify: Say) -> None:
         settings = study.provider
         self._settings = settings if isinstance(settings, VagrantTable) else VagrantTable(kind="vagrant")
         self._store = store

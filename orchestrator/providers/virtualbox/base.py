@@ -10,7 +10,6 @@ import os
 import shutil
 import threading
 import urllib.error
-from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
@@ -29,9 +28,9 @@ from orchestrator.providers.virtualbox.api import TASK_TIMEOUT_S, Api, Vbox, is_
 from orchestrator.providers.virtualbox.machine import VirtualBoxMachine
 from orchestrator.providers.virtualbox.settings import STUDY
 from orchestrator.study.providers import DISK_IMAGES, VirtualBoxTable
+from orchestrator.text import Say
 from vbstudy import caches
 
-Notify = Callable[[str], None]
 SNAPSHOT = "vbstudy"
 OS_TYPE = "Linux26_64"
 RAW_IMAGES = (".raw", ".img")
@@ -52,9 +51,7 @@ class Source:
 class Base:
     """The base of one study's guests. `folder` is where those of our own making lie."""
 
-    def __init__(
-        self, api: Api, table: VirtualBoxTable, directory: Path, folder: Path, notify: Notify
-    ) -> None:
+    def __init__(self, api: Api, table: VirtualBoxTable, directory: Path, folder: Path, notify: Say) -> None:
         self._api = api
         self._table = table
         self._folder = folder
@@ -257,7 +254,7 @@ def _convert(file: Path, copy: str) -> None:
     processes.output(command, failure, TASK_TIMEOUT_S, missing=PrerequisiteError)
 
 
-def fetch(url: str, target: Path, notify: Notify) -> None:
+def fetch(url: str, target: Path, notify: Say) -> None:
     """Downloads an image to a temporary name and renames it when it is complete. Who wants one meanwhile
     waits. Raises PrerequisiteError."""
     notify(f"fetching {url}")

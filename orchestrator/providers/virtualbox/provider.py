@@ -13,13 +13,14 @@ from orchestrator.inventory import GuestSpec, Now, Observation, host_name
 from orchestrator.providers import cloud_init, inside, machines
 from orchestrator.providers.virtualbox import api, checklist, host
 from orchestrator.providers.virtualbox.api import Vbox
-from orchestrator.providers.virtualbox.base import Base, Notify
+from orchestrator.providers.virtualbox.base import Base
 from orchestrator.providers.virtualbox.errors import NO_DRIVER, NO_VIRTUALISATION
 from orchestrator.providers.virtualbox.machine import VirtualBoxHardware, VirtualBoxMachine
 from orchestrator.providers.virtualbox.settings import seen
 from orchestrator.store.store import Store
 from orchestrator.study.providers import VirtualBoxTable
 from orchestrator.study.schema import Study
+from orchestrator.text import Say
 from orchestrator.transport.connection import Connection
 from orchestrator.transport.keys import StudyKeys
 from orchestrator.transport.ssh import SshConnection
@@ -41,7 +42,7 @@ if command -v "$1" > /dev/null; then $as "$1" -S -c "$4" "$3"; else echo "$3" > 
 class VirtualBoxProvider:
     name = "virtualbox"
 
-    def __init__(self, study: Study, store: Store, notify: Notify) -> None:
+    def __init__(self, study: Study, store: Store, notify: Say) -> None:
         if not isinstance(study.provider, VirtualBoxTable):
             raise UsageError(
                 "provider virtualbox needs [provider] kind = 'virtualbox' and a base in study.toml"

@@ -154,8 +154,9 @@ def test_a_crash_on_an_emulated_cpu_is_told_with_the_model_that_avoids_it(execut
     assert ('cpu_model = "SandyBridge"' in str(failure.value)) is told
 
 
-def test_a_run_that_takes_too_long_is_ended(executor, into):
-    program = PRELUDE + "while True: say('heartbeat', step=0); time.sleep(0.05)"
+@pytest.mark.parametrize("pause", ["time.sleep(0.05)", "pass"])
+def test_a_run_that_takes_too_long_is_ended(executor, into, pause):
+    program = PRELUDE + f"while True: say('heartbeat', step=0); {pause}"
     with pytest.raises(RunFailedError, match=r"Timeout: not done within engine.timeout_s = 0.5"):
         executor(program, EngineTable(timeout_s=0.5)).execute(RUN, into, nothing)
 

@@ -49,6 +49,7 @@ def test_missing_runs_end_with_1(folder, capsys):
     found = capsys.readouterr()
     assert "missing: lenet5/fixed-seed/cpus-1/0002" in found.out
     assert "2 planned runs are missing" in found.err
+    assert found.err.endswith(f"next: vbstudy -C {folder} report\n"), "study.toml was edited"
 
 
 def test_damage_ends_with_6_and_is_not_exported(folder, tmp_path, capsys):

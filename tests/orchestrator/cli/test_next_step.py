@@ -131,8 +131,15 @@ def test_settings_that_a_sweep_refuses_are_to_be_set_back(vbstudy, study):
 def test_the_runs_that_are_planned_are_those_that_are_swept_next(vbstudy):
     vbstudy("provision")
     assert vbstudy("plan").endswith("next: vbstudy sweep")
-    assert vbstudy("plan", "--runs", "5").endswith("next: vbstudy sweep --runs 5")
+    for command in ("plan", "status"):
+        assert vbstudy(command, "--runs", "5").endswith("next: vbstudy sweep --runs 5")
     assert vbstudy("plan", "--runs", "1").endswith("next: vbstudy analyze")
+
+
+def test_hosts_of_a_cluster_make_their_guests(vbstudy, study):
+    with (study / "study.toml").open("a") as file:
+        file.write('\n[engine]\nkind = "dask"\n')
+    assert vbstudy("status").endswith("next: vbstudy sweep")
 
 
 def test_runs_that_are_no_longer_planned_stop_no_sweep(vbstudy, study):

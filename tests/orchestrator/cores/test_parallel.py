@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.cores.leases import CoreLeases
 from orchestrator.cores.parallel import POLL_S, Job, ParallelJobs
-from orchestrator.errors import GuestError
+from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.inventory import guest_spec
 
 ONE, TWO = guest_spec(1), guest_spec(2)
@@ -76,6 +76,27 @@ def test_any_other_error_ends_what_runs_in_the_other_guests():
 
     with pytest.raises(OSError, match="no more files"):
         ParallelJobs(lambda guest: ended.set() if guest is TWO else never(guest)).run(jobs(work, ONE, TWO))
+
+
+def test_a_guest_that_gets_no_thread_ends_the_others_and_is_told(monkeypatch):
+    begun, stopped = threading.Event(), threading.Event()
+    start = threading.Thread.start
+
+    def starting(thread):
+        if thread.name == TWO.name:
+            assert begun.wait(120)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def work(guest, lease):
+        begun.set()
+        assert stopped.wait(120)
+
+    monkeypatch.setattr(threading.Thread, "start", starting)
+    made = jobs(work, ONE, TWO)
+    with pytest.raises(PrerequisiteError, match=r"cpus-2: can't start new thread; `ulimit -u`"):
+        ParallelJobs(lambda guest: stopped.set()).run(made)
+    assert made[0].leases.holders() == {}
 
 
 def test_nothing_begins_after_the_end():

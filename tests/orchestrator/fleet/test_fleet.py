@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -190,6 +191,20 @@ def test_a_host_that_did_not_answer_is_asked_again_and_takes_part_when_it_does(f
     fleet._found(None, None, other, Room(cpus=1))
     assert fleet.packing.open_hosts() == [HOST, other]
     assert not fleet._unfit
+
+
+def test_a_host_keeps_what_the_store_lacks_also_where_it_is_not_asked_for(tmp_path, fleet, spec, monkeypatch):
+    other, wanted, unasked = "tcp://host:2", factories.spec(cpus=1, repetition=2), "unasked/0001"
+    land(fleet, spec, receipt(tmp_path, spec))
+    assert fleet.take_delivered(HOST) == (spec.run_id,)
+    fleet.expect([wanted])
+    kept = [spec.run_id, wanted.run_id, unasked]
+    described = {"host": "host2", "provider": "", "cpu": "x"}
+    monkeypatch.setattr(fleets, "ask", lambda _, task, *a, **h: described if task is tasks.describe else kept)
+    handed = SimpleNamespace(hand_out=lambda run, host: seen.append((run, host)))
+    seen = []
+    fleet._found(None, handed, other, Room(cpus=1))
+    assert (fleet.take_delivered(other), seen) == ((spec.run_id,), [(wanted.run_id, other)])
 
 
 def test_a_host_that_answered_what_keeps_it_from_the_study_is_not_asked_again(fleet, monkeypatch):

@@ -195,6 +195,7 @@ def test_evidence_is_in_its_place_whole_or_not_at_all(store, monkeypatch):
     with pytest.raises(StoreError, match="Stale file handle"):
         store.keep_failure(spec, 1, incoming, {"kind": "x"})
     assert store.failures(spec.set_id) == {}
+    assert list(store.incoming.iterdir()) == [], "what takes space is gone, the disk may be full"
 
 
 def test_what_lies_where_a_run_should_be_and_is_no_folder_is_set_aside_with_the_reason(store):

@@ -29,6 +29,7 @@ def test_what_is_at_work_is_read_from_another_process(path):
         live._write("running")
         assert read_live(path).waiting == "guest cpus-1 waits for cores"
         live.started(GUEST, SPEC, (0, 3))
+        live.message(GUEST, Message("heartbeat", SPEC.run_id, {"step": True}))
         live.message(GUEST, Message("heartbeat", SPEC.run_id, {"step": 7}))
         live.message(GUEST, epoch(1, train_loss=2.5, test_accuracy=0.25, test_loss=2.0))
         live.message(GUEST, epoch(2, train_loss=math.nan, test_accuracy=0.5))
