@@ -6,6 +6,7 @@ time; the pipe between holds back the faster one, so that neither side's memory 
 from __future__ import annotations
 
 import atexit
+import hashlib
 import json
 import linecache
 import os
@@ -22,6 +23,7 @@ from guest.records.trace import Phase, TensorNote
 from guest.trace.log import Arrays, Where
 from guest.trace.source import line_outside
 
+TENSORS = 1000  # of an operation, as of a stack of rows, that are compared one by one
 KEPT_BYTES = 64 << 20  # of an operation's outputs, and of the weights after one step
 GROWTH_OPERATIONS = 20_000  # after the kept one, where no step follows
 END, LIMIT = b"end", b"limit"  # the last line: the program's end, or that of what is traced
@@ -92,6 +94,7 @@ class Wire:
         arrays: Arrays,
     ) -> None:
         """One that has been executed; `arrays` gives its outputs if they are wanted."""
+        inputs, outputs = _few(inputs), _few(outputs)
         compared = [op, phase, [_compared(n) for n in inputs], [_compared(n) for n in outputs]]
         names = [[note.name for note in inputs], [note.name for note in outputs]]
         if framework not in self._frameworks:
@@ -133,6 +136,7 @@ class Wire:
         if self._to is None:
             self._to = socket.socket(socket.AF_UNIX)
             try:
+                (Path(self.settings["folder"]) / "claimed").touch(exist_ok=False)
                 with address(Path(self.settings["folder"])) as path:
                     self._to.connect(path)
             except OSError:  # another process of the program was first
@@ -162,6 +166,15 @@ class Wire:
         if self._to is not None:
             self._to.recv(1)
         os._exit(0)
+
+
+def _few(notes: Sequence[TensorNote]) -> Sequence[TensorNote]:
+    """Of more tensors than a line has room for, one note for all behind the first."""
+    if len(notes) <= TENSORS:
+        return notes
+    rest = json.dumps([_compared(note) for note in notes[TENSORS:]], default=int).encode()
+    joined = TensorNote(shape=(len(notes) - TENSORS,), dtype="tensors", hash=hashlib.sha256(rest).hexdigest())
+    return [*notes[:TENSORS], joined]
 
 
 def _compared(note: TensorNote) -> list[Any]:

@@ -19,6 +19,7 @@ THREADS, INSTRUCTION_SET = "thread count", "instruction set"  # names of factors
 WORKERS = (0, 2)
 CURE_NEEDS_SEED = "a cure is looked for where a seed fixes the random numbers"
 HASH_SEEDS = (0, 1)
+POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 VARIABLE = re.compile(r"env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<values>.+)", re.DOTALL)
 
 
@@ -97,6 +98,11 @@ def vary(what: str, counts: Sequence[int] | None) -> Factor:
     match = VARIABLE.fullmatch(what)
     if match is None:
         raise UsageError(f"--vary {what}: one of {', '.join(FACTORS)} or env:NAME=VALUE,VALUE")
+    if match["name"] in POOLS:
+        raise UsageError(
+            f"--vary {what}: PyTorch and TensorFlow are told their thread counts in each run; --vary threads "
+            "varies them, and --which the pools"
+        )
     values = match["values"].split(",")
     if len(set(values)) < 2:
         raise UsageError(f"--vary {what}: two values are needed, as in env:{match['name']}=a,b")

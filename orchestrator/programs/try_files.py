@@ -39,10 +39,10 @@ LONGEST = 64  # of these
 SEPARATED = {".csv": ",", ".tsv": "\t"}
 # In text, what changes from run to run: clock times, durations, speeds, addresses.
 PASSING = re.compile(
-    r"\b[IWEF]\d{4} [^\]]*\]|0x[0-9a-fA-F]+|\b\d{12,}(?=: TensorSpec)"
+    r"\b[IWEF]\d{4} [^\]]{0,200}\]|0x[0-9a-fA-F]+|\b\d{12,}(?=: TensorSpec)"
     r"|\d{4}-\d\d-\d\d|\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?"
-    r"|\d+(?:\.\d+)?(?:e[-+]?\d+)?\s?(?:[mun]?s|secs?|seconds?|mins?|minutes?|hours?|[kM]?it/s|[kMG]i?B)\b"
-    r"|\d+(?:\.\d+)?\s?(?:\w+/s|\w+ per second)",
+    r"|(?<!\d)\d++(?:\.\d+)?(?:e[-+]?\d+)?\s?(?:[mun]?s|secs?|seconds?|mins?|minutes?|hours?|[kM]?it/s|[kMG]i?B)\b"
+    r"|(?<!\d)\d++(?:\.\d+)?\s?(?:\w{0,20}+/s|\w{1,20}+ per second)",
     re.IGNORECASE,
 )
 Named = Iterator[tuple[str, str]]

@@ -120,12 +120,6 @@ def _once(
         disk_key="--disk-limit",
         check=control.check,
     )
-    printed: list[tuple[str, str]] = []
-
-    def on_line(line: str, _elapsed_s: float) -> None:
-        if not WARNING.search(line):
-            printed.extend(pairs(last_state(line)))
-
     random_notes: list[str] = []
     try:
         env |= control.environment(env)
@@ -137,7 +131,7 @@ def _once(
                 env,
                 log,
                 limits,
-                on_line,
+                lambda *_: None,
                 may_fail=not first and control.folder is None,
             )
         if ended.status == 0:
@@ -150,7 +144,7 @@ def _once(
     lines = tuple(_lines(out / "log.txt"))
     # What is not printed by Python's own means has names alone: where is unknown.
     metrics = _metrics(noticed)
-    metrics |= by_name(_unnoticed(noticed, lines) if metrics else printed)
+    metrics |= by_name(_unnoticed(noticed, lines))
     unread: list[str] = []
     try:
         told = [(name, repr(value.value)) for name, value in reported(out / prepare.REPORTED)]
@@ -203,19 +197,20 @@ def environment(
 ) -> dict[str, str]:
     """The environment of a program's run: the user's own, with the start-up hook and under the condition.
     Further `hooks` lie in a folder."""
+    # What the user's own shell has set still holds.
+    own = dict(os.environ) | dict(condition.env)
     hook = prepare.hook_settings(
         out,
         work,
         library,
         watch=watch,
-        # What the user's own shell has set still holds.
-        paths=os.pathsep.join(filter(None, (hooks, os.environ.get("PYTHONPATH", "")))),
+        paths=os.pathsep.join(filter(None, (hooks, own.get("PYTHONPATH", "")))),
         **condition.hook_settings(control.seed),
     )
     asked = condition.asked
     spec = program_spec("program", asked, seed)
     env = (
-        dict(os.environ)
+        own
         | threads.environment(spec, cpu_vendor=fingerprint.cpu()["vendor"])
         | {
             **hook,
@@ -223,7 +218,7 @@ def environment(
             "PYTHONHASHSEED": control.hash_seed,
             "PYTHONUNBUFFERED": "1",
         }
-        | dict(condition.env)
+        | {name: value for name, value in condition.env.items() if name != "PYTHONPATH"}
     )
     return launch.environment(env) if condition.exact else env
 

@@ -27,6 +27,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -244,14 +245,19 @@ Own own_of(machine::Own compute, const std::string& into = "") {
     };
 }
 
-// At level machine where an operation is our own, at level threads where not.
-Way own_or(Tally& tally, Own own, Way otherwise) {
-    return [&tally, own, otherwise](const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+// Rounded once where nothing is multiplied on the way, so that torch's are right on every machine.
+const std::set<std::string> ADDITIONS{
+    "aten::add", "aten::add_", "aten::sub", "aten::sub_", "aten::rsub", "aten::rsub_"};
+
+// At level machine where an operation is our own, at level threads where not. `right`: torch's is at level machine too.
+Way own_or(Tally& tally, Own own, Way otherwise, bool right = false) {
+    return [&tally, own, otherwise, right](
+               const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
         if (own(op, stack)) {
             tally.own.fetch_add(1, std::memory_order_relaxed);
             return;
         }
-        ++left_to_torch;
+        left_to_torch += !right;
         count_otherwise(tally, op, *stack);
         otherwise(op, keys, stack);
     };
@@ -267,7 +273,8 @@ Way function_for(
                               ? machine::ElementwiseFunction::of(machine::kernels, operation.schema())
                               : std::nullopt;
     if (function)
-        return own_or(tally, [f = *function](const auto&, Stack* stack) { return f(stack); }, otherwise);
+        return own_or(tally, [f = *function](const auto&, Stack* stack) { return f(stack); }, otherwise,
+            ADDITIONS.count(name));
     if (own.empty() || own == "function")
         return [&tally, otherwise](const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
             count_otherwise(tally, op, *stack);

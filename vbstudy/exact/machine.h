@@ -737,6 +737,7 @@ bool lstm(Call& call) {
     for (size_t i = 0; i < 7; ++i) t.push_back(call.dense(i));
     for (const size_t i : {3, 4})  // biases that are not wanted are zeros in the shape of the weights
         if (t[i].dim() != 1) t[i] = at::zeros({4 * units}, x.options());
+        else if (t[i].numel() != 4 * units) return false;
     auto found = at::GradMode::is_enabled()
                      ? LstmFunction::apply(reverse, t[0], t[1], t[2], t[3], t[4], t[5], t[6])
                      : LstmFunction::forward_of(t, reverse);

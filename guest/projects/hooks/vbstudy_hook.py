@@ -40,6 +40,8 @@ NAMED = (
 )  # fmt: skip
 STUDY = {name: os.environ.get(name) for name in VARIABLES}  # as the study set them
 _lock = threading.RLock()
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
+MAX_NOTICES = 10_000  # of a process: a seed that is set anew for each sample is one each
 _seen: set[tuple[str, str, str]] = set()
 _open = builtins.open
 
@@ -59,7 +61,7 @@ def notice(what: str, value: object, *, needs_project: bool = True) -> None:
         return
     key = (what, str(value), where)
     with _lock:
-        if key in _seen:
+        if key in _seen or len(_seen) >= MAX_NOTICES:
             return
         _seen.add(key)
     write("override", what=what, value=str(value), where=where)

@@ -156,13 +156,18 @@ def install() -> None:
         wrap(torch, "save", lambda *args, **_: written(args[1] if args[1:] else ""))
 
     AFTER["torch"] = after_torch
-    followers = sys.stdout, sys.stderr = Follower(sys.stdout, found), Follower(sys.stderr, found)
+    followers = []
+    for name in ("stdout", "stderr"):
+        if (stream := getattr(sys, name)) is not None:  # None: closed when the process began
+            followers.append(Follower(stream, found))
+            setattr(sys, name, followers[-1])
     atexit.register(finish)
     handle = logging.Logger.handle
 
     def handled(self: logging.Logger, record: logging.LogRecord) -> None:
         if not self.disabled and self.name != "py.warnings":
-            found(record.getMessage())  # a handler may write to a file, or nowhere
+            with contextlib.suppress(Exception):  # words and values that do not fit, which logging tells
+                found(record.getMessage())  # a handler may write to a file, or nowhere
         with silent():
             handle(self, record)
 

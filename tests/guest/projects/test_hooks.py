@@ -180,6 +180,42 @@ def test_a_stream_that_is_followed_is_a_context_manager_as_its_own_is(tmp_path):
     assert [n["pairs"] for n in noticed if n["kind"] == "numbers"] == [[["loss", "0.5"]]]
 
 
+def test_words_and_values_that_do_not_fit_are_left_to_logging(tmp_path):
+    code = "import logging\nlogging.warning('epoch', 3)\nlogging.warning('loss: %s', 0.5)\nprint('end')"
+    out, noticed = run(tmp_path, code, watch=True)
+    assert out == "end\n"
+    assert [n["pairs"] for n in noticed if n["kind"] == "numbers"] == [[["loss", "0.5"]]]
+
+
+def test_a_program_without_standard_streams_runs_as_without_the_hook(tmp_path):
+    code = (
+        "import subprocess, sys\nif sys.stdout:\n"
+        "    command = f'exec {sys.executable} train.py >&- 2>&-'\n"
+        "    assert subprocess.run(command, shell=True).returncode == 0\n"
+        "else:\n    print('loss: 0.5')\n    open('done', 'w').close()\n"
+    )
+    run(tmp_path, code, watch=True)
+    assert (tmp_path / "work" / "done").exists()
+
+
+def test_a_process_that_is_forked_while_another_thread_prints_can_print(tmp_path):
+    code = (
+        "import os, threading\n"
+        "def talk():\n    while not ended:\n        print('loss: 0.5')\n"
+        "ended = []\nthread = threading.Thread(target=talk)\nthread.start()\n"
+        "for _ in range(60):\n    child = os.fork()\n    if not child:\n"
+        "        __import__('vbstudy_hook').write('numbers', where='', pairs=[])\n        os._exit(0)\n"
+        "    os.waitpid(child, 0)\nended.append(1)\nthread.join()\n"
+    )
+    run(tmp_path, code, watch=True)
+
+
+def test_of_settings_without_end_the_first_are_noticed(tmp_path):
+    code = "import random\nfor i in range(10_100):\n    random.seed(i)\n"
+    _, noticed = run(tmp_path, code)
+    assert sum(n["kind"] == "override" for n in noticed) == 10_000
+
+
 def test_of_a_progress_bar_the_last_state_counts(tmp_path):
     code = (
         "import sys\nfor i in range(3):\n    sys.stderr.write(f'\\r{i}/3 loss: 0.{i}')\n"

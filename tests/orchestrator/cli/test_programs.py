@@ -172,6 +172,7 @@ def test_a_program_that_fails_ends_with_one_and_its_last_lines(tmp_path, capsys)
         (["try", "--vary", "isa", "--cpus", "1,2", "--", "true"], 2, "looked at on one thread count"),
         (["try", "--vary", "moon", "--", "true"], 2, "one of threads, isa, workers, hash or env:NAME="),
         (["try", "--vary", "env:A=1", "--", "true"], 2, "two values are needed, as in env:A=a,b"),
+        (["try", "--vary", "env:OMP_NUM_THREADS=1,2", "--", "true"], 2, "--vary threads varies them"),
         (["try", "--which", "--exact", "--", "true"], 2, "--which goes with none of"),
         (["try", "--level", "metric", "--", "true"], 2, "--level metric goes with --check"),
         (["try", "--save", "no/such/file", "--", "true"], 2, "is not a folder"),

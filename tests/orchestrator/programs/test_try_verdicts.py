@@ -198,6 +198,11 @@ def test_what_passes_is_no_difference_of_the_output(one, other):
     assert comparable(one) == comparable(other)
 
 
+@pytest.mark.parametrize("text", ["01" * 32_000, "deadbeef12" * 6_400, "W1234 " * 10_000])
+def test_long_lines_are_compared_in_a_time_that_grows_as_they_do(text):
+    assert comparable(f"mask {text}") == comparable(f"mask {text}")
+
+
 def test_the_first_line_that_differs_is_shown_in_both_versions():
     lines = [["same", "a 0.5", "end"]] * 2 + [["same", "a 0.6", "end"]] * 2
     verdicts = decide(trials(lines=lines, files=[{}] * 4))
@@ -216,6 +221,12 @@ def test_the_line_of_code_below_a_warning_is_no_output():
     warned = ["/lib/loader.py:600: UserWarning: 2 workers are many", "  self.check()", "loss 0.5"]
     lines = [["loss 0.5"]] * 2 + [warned] * 2
     assert decide(trials(lines=lines, files=[{}] * 4))[3].answer is Answer.SAME
+
+
+def test_lines_that_state_the_thread_count_are_no_evidence_of_a_difference():
+    lines = [["n_jobs=1", "end"]] * 2 + [["n_jobs=4", "end"]] * 2
+    found = decide(trials(lines=lines, files=[{}] * 4))[3]
+    assert [found.answer, *(each.answer for each in found.compared)] == [Answer.SAME, Answer.SAME]
 
 
 @pytest.mark.parametrize("name", ["msg_id", "run_id @ t.py:3", "session", "job id", "uuid"])

@@ -324,6 +324,15 @@ def test_gradients_by_an_input_are_taken_in_strict_mode() -> None:
     assert torch.allclose(slope, network.weight.sum(0).expand(8, 4))
 
 
+def test_operations_that_add_within_are_taken_in_strict_mode() -> None:
+    layer = torch.nn.ConvTranspose2d(3, 8, 3)
+    optimizer = torch.optim.SGD(layer.parameters(), 0.1, momentum=0.9, foreach=True)
+    with exact.mode(strict=True):
+        for _ in range(2):
+            layer(torch.randn(2, 3, 9, 9)).sum().backward()
+            optimizer.step()
+
+
 def test_an_operation_of_another_library_is_refused() -> None:
     with torch.library._scoped_library("vbstudy_test", "DEF") as library:
         library.define("twice(Tensor x) -> Tensor")

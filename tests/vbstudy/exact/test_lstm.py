@@ -157,6 +157,12 @@ def test_parameters_that_are_frozen_get_no_gradient(layer: torch.nn.LSTM) -> Non
     }
 
 
+def test_biases_of_a_wrong_size_are_torchs_error(layer: torch.nn.LSTM) -> None:
+    layer.bias_ih_l0 = torch.nn.Parameter(torch.zeros(64))  # of four times as many
+    with exact.mode(), pytest.raises(RuntimeError, match="size"):
+        layer(X)
+
+
 def test_torch_gets_its_own_layer_back(layer: torch.nn.LSTM) -> None:
     before = torch._C._dispatch_dump("aten::mkldnn_rnn_layer")
     with exact.mode():

@@ -1,0 +1,73 @@
+"""The pipe of a traced program."""
+
+import json
+import socket
+
+import pytest
+
+from guest.records.trace import Phase, TensorNote
+from guest.trace.wire import TENSORS, Settings, Wire, address
+
+
+@pytest.fixture
+def listener(tmp_path):
+    with socket.socket(socket.AF_UNIX) as made:
+        with address(tmp_path) as path:
+            made.bind(path)
+        made.listen()
+        made.settimeout(120)
+        yield made
+
+
+@pytest.fixture
+def wire(tmp_path, listener):
+    """Makes that of one process of the program."""
+    settings: Settings = {
+        "library": "", "folder": str(tmp_path), "root": "/", "steps": 1, "keep": None, "growth": 0,
+        "hold": [],
+    }  # fmt: skip
+    return lambda: Wire(settings)
+
+
+def computes(wire, inputs):
+    wire.operation("torch", "stack", Phase.FORWARD, ("", "", ""), inputs, (), lambda: ())
+
+
+def told(listener):
+    connection, _ = listener.accept()
+    with connection, connection.makefile("rb") as lines:
+        return lines.readlines()
+
+
+def notes(count, last="0"):
+    hashes = [*map(str, range(count - 1)), last]
+    return [TensorNote(shape=(1,), dtype="float32", hash=each) for each in hashes]
+
+
+def test_the_first_process_that_computes_is_traced_before_the_tracer_has_listened(wire, listener):
+    first, second = wire(), wire()
+    for each in (first, second):
+        computes(each, notes(1))
+    assert (first.on, second.on) == (True, False)
+    first.close(b"end")
+    first._to.close()
+    assert len(told(listener)) == 3, "framework, operation, end"
+    listener.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        listener.accept()
+
+
+@pytest.mark.parametrize("count", [3, TENSORS, TENSORS + 1, 100_000])
+def test_a_line_has_room_for_any_number_of_tensors_and_all_count(wire, tmp_path, listener, count):
+    seen = []
+    for last in "ab":
+        made = wire()
+        computes(made, notes(count, last))
+        made.close(b"end")
+        made._to.close()
+        line = told(listener)[1]
+        assert len(line) < 1 << 20
+        seen.append(json.loads(line.partition(b"\t")[0]))
+        (tmp_path / "claimed").unlink()
+    assert len(seen[0][2]) == min(count, TENSORS + 1)
+    assert seen[0] != seen[1]
