@@ -148,7 +148,8 @@ class Fleet:
                 dispatch.hand_out(run, host)
 
     def _host_lost(self, host: str, runs: list[str]) -> None:
-        self.notify(f"host {host} is lost" + (f"; {len(runs)} runs are handed out again" if runs else ""))
+        again = f"; {counted(len(runs), 'run')} to be handed out again" if runs else ""
+        self.notify(f"host {host} is lost{again}")
         self._delivered.pop(host, None)
         for run in runs:
             self._lose(run, f"its host {host} was lost while it ran")

@@ -158,10 +158,10 @@ def test_a_killed_worker_costs_its_runs_and_no_others(tmp_path, undisturbed):
         assert sweep.wait(600) == 0
         told = there.log("sweep")
     assert hashes(directory) == undisturbed
-    # One host more where the machine is so busy that the other worker falls silent.
-    gone = re.findall(r"host (\S+) is lost; 1 runs are handed out again", told)
+    # Also hosts that fall silent for a while, where the machine is that busy.
+    gone = re.findall(r"host (\S+) is lost; 1 run to be handed out again", told)
     kept = [json.loads(path.read_text()) for path in directory.glob("failed/*/*/*/*/error.json")]
-    assert 1 <= len(set(gone)) == len(gone), told
+    assert gone, told
     assert sorted((each["kind"], each["message"]) for each in kept) == sorted(
         ("Lost", f"its host {host} was lost while it ran") for host in gone
     ), told
