@@ -5,6 +5,7 @@
     <study>/runs/...          every run, whole
     <study>/imported/*.json   what was imported
     <study>/projects/*        the user's own programs as they were run, unless they are left out
+    <study>/trace/...         and harden/, robustness/, sequential.json: what the analysis reads beside runs
 
 An archive is data from strangers: its names must be those above and its sizes those of its manifest, or
 nothing of it is kept."""
@@ -14,6 +15,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -28,6 +30,7 @@ from typing import IO, Any, BinaryIO
 
 from analysis.exchange.imported import FOLDER
 from analysis.exchange.verify import PROJECTS, Verification, verify
+from analysis.inference.interim import SEQUENTIAL
 from analysis.load.design import STUDY_FILE
 from analysis.load.study import NothingToAnalyse
 from analysis.provenance.study_file import public_study_file
@@ -37,16 +40,19 @@ from guest.records.bounded import read_bounded
 from guest.records.codec import NewerSchemaError, from_json
 from guest.records.printable import unaccented
 from guest.records.run import ARTIFACTS, FOLDER_NAME, RECORD, RECORDING, Artifact
+from guest.records.trace import TRACE
 
-SCHEMA_VERSION = 2  # of the manifest; an archive without projects is one of version 1
+SCHEMA_VERSION = 3  # of the manifest; an archive without what is beside runs is one of version 2, or 1
 MANIFEST = "MANIFEST.json"
 BLOCK = 2**20
 LISTED_BYTES = 160 * bounded.ARCHIVE.items  # of the list of files in an archive
 NAME = r"[A-Za-z0-9@+_-][A-Za-z0-9@+._-]*"  # never begins with a dot
+BESIDE = (f"trace/*/{TRACE}", "harden/*.json", "robustness/*/*/*/*.json", SEQUENTIAL)
 FILE_NAME = "|".join(map(re.escape, (RECORD, RECORDING, *ARTIFACTS)))
 ALLOWED = re.compile(
     rf"(?P<study>{NAME})/({re.escape(MANIFEST)}|{re.escape(STUDY_FILE)}|{FOLDER}/{NAME}\.json|{PROJECTS}/{NAME}\.(tar|json)|"
-    rf"runs(/{FOLDER_NAME}){{3}}/[0-9]{{4,}}/({FILE_NAME}))"
+    rf"runs(/{FOLDER_NAME}){{3}}/[0-9]{{4,}}/({FILE_NAME})|{re.escape(SEQUENTIAL)}|trace/{NAME}/{re.escape(TRACE)}|"
+    rf"harden/{NAME}\.json|robustness(/{FOLDER_NAME}){{3}}/[0-9]{{4,}}\.json)"
 )
 # RuntimeError: encrypted; NotImplementedError: other kinds of compression; the rest: cut or made up.
 UNREADABLE = (
@@ -107,16 +113,25 @@ def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
                 if changed:
                     what = f"{directory / path}: changed while it was packed"
                     raise ArchiveError(f"{what}; run the command again when nothing else writes to the study")
-            version = SCHEMA_VERSION if any(path.startswith(f"{PROJECTS}/") for path in files) else 1
+            version = max(map(_version, files))
             manifest = {"schema_version": version, "files": files}
             archive.writestr(_entry(f"{name}/{MANIFEST}"), json.dumps(manifest, indent=1) + "\n")
         part.replace(target)
     return sum(path.endswith(f"/{RECORD}") for path in before)
 
 
+def _version(path: str) -> int:
+    """That of the manifest since which an archive may have the file."""
+    if path.startswith(("trace/", "harden/", "robustness/", SEQUENTIAL)):
+        return 3
+    return 2 if path.startswith(f"{PROJECTS}/") else 1
+
+
 def _states(directory: Path, *, projects: bool) -> dict[str, tuple[int, ...]]:
     """Every file of the archive but the study file, in order, and what changes when it is written."""
     found = [*(directory / FOLDER).glob("*.json"), *(directory / "runs").glob("*/*/*/*/*")]
+    beside = itertools.chain.from_iterable(map(directory.glob, BESIDE))
+    found += [path for path in beside if ALLOWED.fullmatch(f"s/{path.relative_to(directory).as_posix()}")]
     if projects:
         found += [
             path for name in projects_of(directory) for path in (directory / PROJECTS).glob(f"{name}.*")

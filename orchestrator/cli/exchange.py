@@ -168,7 +168,8 @@ def export(options: Options, target: Path, form: str | None, without_projects: b
     """Write the study to TARGET, for others.
 
     \b
-    TARGET.zip        everything to analyse it; the same study, the same bytes
+    TARGET.zip        its runs, and what else is analysed; the same study, the same
+                      bytes
     TARGET.parquet    a folder of its tables as Parquet files (extra `parquet`)
     mlruns            so named, or with --format mlflow: MLflow's file store
     """

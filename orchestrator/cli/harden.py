@@ -62,7 +62,7 @@ def harden(
 
     A tier is proved when weights, logits and the weights on the way are bitwise equal in all trainings; of a
     program, when all that `vbstudy try` compares is the same. Prints the command or the lines to paste for
-    the cheapest one. Ends with 0 when a tier is proved for each workload, with 1 when none is. Of workloads,
+    the cheapest one. Ends with 0 when a tier is proved for each workload, else with 1. Of workloads,
     it can be stopped at any time, and running it again resumes."""
     options: Options = context.obj
     if PROGRAM in context.meta:

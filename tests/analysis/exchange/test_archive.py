@@ -65,6 +65,27 @@ def test_what_is_unpacked_gives_the_same_analysis(study, packed, tmp_path):
     assert texts[0] == texts[1]
 
 
+def test_what_the_analysis_reads_beside_runs_is_packed_too(study, packed, tmp_path):
+    run = next(study.directory.glob("runs/*/*/*/*")).relative_to(study.directory / "runs")
+    beside = ("trace/2026-1/trace.json", "harden/net.json", f"robustness/{run}.json", "sequential.json")
+    others = ("trace/2026-1/figure.svg", "harden/my notes.json", "scan.json", "trace/.part/trace.json")
+    for name in (*beside, *others):
+        (study.directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (study.directory / name).write_text(name)
+    pack(study.directory, tmp_path / "more.zip")
+    unpack(tmp_path / "more.zip", tmp_path / "again")
+    assert {name: (tmp_path / "again" / name).read_text() for name in beside} == {
+        name: name for name in beside
+    }
+    assert not [name for name in others if (tmp_path / "again" / name).exists()]
+    versions = []
+    for path in (packed, tmp_path / "more.zip"):
+        with zipfile.ZipFile(path) as archive:
+            manifest = next(name for name in archive.namelist() if name.endswith("MANIFEST.json"))
+            versions.append(json.loads(archive.read(manifest))["schema_version"])
+    assert versions == [1, 3], "an older vbstudy reads what it knows"
+
+
 def test_the_same_study_gives_the_same_bytes(study, packed, tmp_path):
     for path in study.directory.rglob("*.csv"):
         path.touch()
