@@ -186,8 +186,10 @@ def model_selection(study: StudyData, _tables: dict[str, Table]) -> dict[str, De
     flips = {workload: paired.sign_flips(each.narrowing) for workload, each in tested.items()}
     corrected = statistics.holm([each.p for each in flips.values()])
     of_random = statistics.holm([each.p for each in tested.values()])
+    size = max(1, sum(p is not None for p in corrected))
     for (workload, spreads), p, random in zip(tested.items(), corrected, of_random, strict=True):
-        metric, smallest = study.primary(workload)[0], flips[workload].smallest_p
+        metric, least = study.primary(workload)[0], flips[workload].smallest_p
+        smallest = None if least is None else min(1.0, size * least)
         found[workload] = _selected(metric, spreads, p, smallest, 1.0 if random is None else random)
     return {workload: found[workload] for workload in study.metrics}
 
@@ -257,8 +259,8 @@ class _Spreads:
 def _selected(
     metric: str, spreads: _Spreads, p: float | None, smallest: float | None, random: float
 ) -> Decision:
-    """By the p value of the narrowing, the smallest that so many seeds can reach, and that of the comparison
-    with random epochs."""
+    """By the p value of the narrowing, the smallest corrected one that so many seeds can reach, and that of
+    the comparison with random epochs."""
     models, epochs = spreads.shape
     settings, seeds = (len(np.unique(spreads.groups[:, i])) for i in (1, 0))
     narrowing = float(spreads.narrowing.mean())

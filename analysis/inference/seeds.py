@@ -67,9 +67,9 @@ class Parts:
         return row | {"remark": self.why}
 
 
-def split(values: np.ndarray, *, copies: bool = False) -> Parts:
+def split(values: np.ndarray, *, copies: bool | None = False) -> Parts:
     """`values` (seeds, thread counts), all finite, at least two of each. `copies`: the models of a seed are
-    bitwise equal on all thread counts."""
+    bitwise equal on all thread counts; None: not recorded."""
     s, t = values.shape
     by_seed, by_threads = values.mean(axis=1, keepdims=True), values.mean(axis=0, keepdims=True)
     rest = values - by_seed - by_threads + values.mean()
@@ -91,6 +91,8 @@ def split(values: np.ndarray, *, copies: bool = False) -> Parts:
         bounds, why = {"ratio": (0.0, 0.0), "sd_threads": (0.0, 0.0)}, "bitwise equal for each seed"
     elif not differing:
         why = "no interval: the models differ, the metric does not show it"
+        if copies is None:
+            why = "no interval: weights are not recorded, and the metric shows no difference"
     elif s < FEWEST:
         why = f"no interval: needs {FEWEST} seeds"
     elif of_rest <= 1e-12 * threads:
@@ -166,7 +168,8 @@ def _rows(study: StudyData) -> Iterator[dict[str, Any]]:
                 continue
             kept = shared[shared.seeds_used.isin(whole.index)]
             hashes = kept.groupby("seeds_used")[view.sha256("weights")]
-            copies = bool((hashes.nunique() == 1).all()) and bool(hashes.count().sum() == len(kept))
+            known = bool(hashes.count().sum() == len(kept))
+            copies = bool((hashes.nunique() == 1).all()) if known else None
             yield (
                 head
                 | {"metric": metric, "n": len(whole), "settings": whole.shape[1]}

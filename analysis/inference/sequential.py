@@ -37,7 +37,7 @@ from analysis.load.predictions import read_predictions
 from analysis.load.study import NothingToAnalyse, StudyData, View, load_study
 from analysis.results.model import ALPHA
 from analysis.stats import statistics
-from analysis.stats.observations import by_seed, mark_failures, succeeded
+from analysis.stats.observations import by_seed, mark_failures, models_of, succeeded
 
 LOOKS = 5
 SD_FIRST = 20  # runs
@@ -62,29 +62,28 @@ class What(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """What must be known before a set gets no more runs. `limit` is the half-width of the intervals, or the
-    margin within which two thread counts count as equivalent."""
+    margin within which two thread counts count as equivalent; None: that of each metric."""
 
     what: What
-    limit: float
+    limit: float | None
 
     def __str__(self) -> str:
         if self.what is What.TESTS:
-            return f"decided(tests, margin={self.limit:g})"
+            return "decided(tests)" if self.limit is None else f"decided(tests, margin={self.limit:g})"
         return f"{self.what}<{self.limit:g}"
 
 
-def parse(text: str, margin: float = MARGIN) -> Rule:
-    """`sd_halfwidth<0.002`, `mean_halfwidth<0.01`, `decided(tests)`, `decided(tests, margin=0.005)`; `margin`
-    counts where none is named."""
+def parse(text: str) -> Rule:
+    """`sd_halfwidth<0.002`, `mean_halfwidth<0.01`, `decided(tests)`, `decided(tests, margin=0.005)`."""
     squeezed = re.sub(r"\s+", "", text)
     found = re.fullmatch(rf"(sd_halfwidth|mean_halfwidth)<{NUMBER}", squeezed)
     if found:
         rule = Rule(what=What(found[1]), limit=float(found[2]))
     elif tested := re.fullmatch(rf"decided\(tests(?:,margin={NUMBER})?\)", squeezed):
-        rule = Rule(what=What.TESTS, limit=float(tested[1] or margin))
+        rule = Rule(what=What.TESTS, limit=float(tested[1]) if tested[1] else None)
     else:
         raise RuleError(f"{text!r} is not a rule: {GRAMMAR}")
-    if not (rule.limit > 0 and math.isfinite(rule.limit)):
+    if rule.limit is not None and not (rule.limit > 0 and math.isfinite(rule.limit)):
         raise RuleError(f"{text!r}: {GRAMMAR}")
     return rule
 
@@ -103,7 +102,7 @@ def schedule(first: int, most: int) -> tuple[int, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """One condition in one family. `values` are a metric's, by repetition (from 1); `weights` tell which
-    runs are copies of each other, `fixed` whether seeds were set."""
+    runs are copies of each other, `fixed` whether seeds were set; `margin` is that of equivalence."""
 
     set_id: str
     family: tuple[str, ...]  # workload, variant, view
@@ -112,6 +111,7 @@ class Sample:
     weights: Mapping[int, str] = field(default_factory=dict)
     seeds: Mapping[int, str] = field(default_factory=dict)  # runs with equal ones drew the same numbers
     fixed: bool = True
+    margin: float | None = MARGIN
 
     def first(self, n: int) -> np.ndarray:
         """The finite values of the first n repetitions, of copies the first, and of several seeds with
@@ -212,7 +212,7 @@ def _intervals(rule: Rule, n: int, looks: int, samples: Sequence[Sample]) -> dic
         bounds = interval(rule.what, sample.first(n), 1 - ALPHA / looks)
         half = None if bounds is None else (bounds[1] - bounds[0]) / 2
         copies = sample.copies(n)
-        clear = copies or (half is not None and half < rule.limit)
+        clear = copies or (half is not None and rule.limit is not None and half < rule.limit)
         how = COPIES if copies else "narrow enough" if clear else "too wide"
         if half is None and not copies:
             least = SD_FIRST if rule.what is What.SD else statistics.MEAN_FROM
@@ -256,7 +256,8 @@ def _tests(
         before = p_values.setdefault(key, (1.0, 1.0))  # copies are not tested, but count in the family
         if not copies:
             both = a.against(b, n)
-            now = (both.test().p, both.same(rule.limit).p)
+            margin = a.margin if rule.limit is None else rule.limit
+            now = (both.test().p, None if margin is None else both.same(margin).p)
             joined = [old if p is None else min(old, looks * p) for p, old in zip(now, before, strict=True)]
             p_values[key] = (joined[0], joined[1])
         answers[key] = Answer(
@@ -296,13 +297,10 @@ def samples_of(study: StudyData, views: Sequence[View], set_ids: frozenset[str])
             family=(workload, variant, view.value),
             metric=metric,
             values=_by_repetition(succeeded(runs, view, metric), view.metric(metric)),
-            weights={
-                int(repetition): sha256
-                for repetition, sha256 in zip(runs.repetition, runs[view.sha256("weights")], strict=True)
-                if isinstance(sha256, str)  # a project may not have written them
-            },
+            weights=dict(zip(runs.repetition, models_of(runs, view), strict=True)),
             seeds=dict(zip(runs.repetition, runs.seeds_used, strict=True)),
             fixed=bool(runs.seeds_fixed.all()),
+            margin=study.margin(workload, metric),
         )
         for workload, variant, experiment in study.experiments()
         for view in views

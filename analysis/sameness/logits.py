@@ -52,7 +52,9 @@ def _compared(study: StudyData, view: View, first: pd.DataFrame, runs: pd.DataFr
         each = [[value for one in seed.distinct if (value := one[name]) is not None] for seed in found]
         values = each[0] if len(each) == 1 else [float(np.mean(seed)) for seed in each if seed]
         copies = len(each) == 1 and len(found[0].distinct) == 1 < read and len(values) > 0
-        mean = statistics.mean(values, within=statistics.PROPORTION if name == "vc" else None)
+        mean = statistics.mean(
+            values, within=statistics.PROPORTION if name == "vc" else statistics.NOT_NEGATIVE
+        )
         row |= (statistics.exactly(values[0], read) if copies else mean).cells(name)
     return row
 

@@ -25,7 +25,7 @@ from guest.records.run import SELECTED, WEIGHTS
 FILES = {View.LAST: WEIGHTS, View.SELECTED: SELECTED}
 ALL_PAIRS_UP_TO = 200  # runs in a row of the table; above it pairs are drawn
 DRAWN = 500
-MEASURES = ("l2", "l2_unit", "differing")
+MEASURES = {"l2": math.inf, "l2_unit": 2.0, "differing": 1.0}  # the most that each can be
 NUMBERS_COMPARED = 30_000_000  # weights, for a row of the table: fewer pairs of large networks
 NUMBERS_HELD = 100_000_000  # weights held in memory
 SEED = 1
@@ -67,7 +67,8 @@ def weight_rows(study: StudyData) -> Iterator[dict[str, Any]]:
 
 def _over_seeds(models: _Models, parts: list[pd.DataFrame], across: bool) -> dict[str, Any]:
     each = [_distances(models, part, across, NUMBERS_COMPARED // len(parts)) for part in parts]
-    row = over_seeds(each, dict.fromkeys(MEASURES, (None, math.inf)), ("pairs", "of_pairs"))
+    measures = {name: (None, most) for name, most in MEASURES.items()}
+    row = over_seeds(each, measures, ("pairs", "of_pairs"))
     drawn = f"{row['pairs']} of {row['of_pairs']}" if row["pairs"] < row["of_pairs"] else str(row["pairs"])
     alone = "" if row["pairs"] else "one run" if len(parts) == 1 else "one run of each seed"
     remark = next((part["remark"] for part in each if part["remark"]), alone)
@@ -137,10 +138,9 @@ def _distances(models: _Models, runs: pd.DataFrame, across: bool, numbers: int) 
         return row | {"remark": f"not measured: {error}"}
     row |= {"pairs": len(pairs), "of_pairs": total, "weights": size}
     for name, values in zip(MEASURES, np.array(found).T, strict=True):
-        most = math.inf if name == "l2" else 2.0 if name == "l2_unit" else 1.0
         counts = [(int(mine.sum()), len(set(hashes[mine]))) for mine in _sets(threads, across)]
         parts = _by_run(values, pairs, threads, across)
-        row |= of_pairs(float(values.mean()), parts, counts, most=most).cells(name)
+        row |= of_pairs(float(values.mean()), parts, counts, most=MEASURES[name]).cells(name)
     return row
 
 

@@ -122,18 +122,23 @@ def succeeded(runs: pd.DataFrame, view: View, metric: str) -> pd.DataFrame:
 
 def _copies(runs: pd.DataFrame, view: View) -> np.ndarray:
     """Which runs are copies of one before them: see `distinct`."""
+    return models_of(runs, view).duplicated().to_numpy()
+
+
+def models_of(runs: pd.DataFrame, view: View) -> pd.Series:
+    """A name of each run's model, equal for copies: see `distinct`."""
     hashes = runs[view.sha256("weights")]
-    known = (hashes.notna() & (hashes != "")).to_numpy(dtype=bool)
-    copies = known & hashes.duplicated().to_numpy()
-    if not known.all():
-        fixed = ~known & runs["seeds_fixed"].to_numpy(dtype=bool)
-        seeds = ["set_id", "seeds_used"]
-        others = [name for name in runs.columns if name.startswith(f"{view}_") and "weights" not in name]
-        unknown = runs.loc[fixed, [*seeds, *others]]
-        repeated = unknown.duplicated()
-        models = (~repeated).groupby([unknown[name] for name in seeds]).transform("sum")
-        copies[fixed] = repeated & (models == 1)
-    return np.asarray(copies)
+    known = hashes.notna() & (hashes != "")
+    if known.all():
+        return hashes
+    names = hashes.where(known, runs["run_id"])
+    seeds = ["set_id", "seeds_used"]
+    others = [name for name in runs.columns if name.startswith(f"{view}_") and "weights" not in name]
+    unknown = runs.loc[~known & runs["seeds_fixed"].astype(bool), [*seeds, *others]]
+    models = (~unknown.duplicated()).groupby([unknown[name] for name in seeds]).transform("sum")
+    alone = unknown[models == 1]
+    names[alone.index] = alone["set_id"] + " " + alone["seeds_used"].astype(str)
+    return names
 
 
 def failed(runs: pd.DataFrame, view: View, metric: str) -> np.ndarray:

@@ -55,7 +55,7 @@ def parse_rule(study: Study, store: Store, runs: int | None, until: str, max_run
 
     first = runs or study.repetitions
     try:
-        rule = rules.parse(until, study.analysis.margin)
+        rule = rules.parse(until)
         study.require_end(max_runs or first)
         interim = rules.schedule(first, max_runs or max(30, first))
     except rules.RuleError as error:

@@ -12,6 +12,8 @@ from scipy import stats
 
 from analysis.inference.contrasts import contrasts
 from analysis.inference.sequential import (
+    EQUIVALENT,
+    NOT_CLEAR,
     Rule,
     RuleError,
     Sample,
@@ -51,7 +53,7 @@ def normal(seed: int, n: int = 30, mean: float = 0.0, sd: float = 1.0) -> np.nda
     [
         ("sd_halfwidth<0.002", Rule(what=What.SD, limit=0.002)),
         (" mean_halfwidth < 1e-3 ", Rule(what=What.MEAN, limit=0.001)),
-        ("decided(tests)", Rule(what=What.TESTS, limit=0.01)),
+        ("decided(tests)", Rule(what=What.TESTS, limit=None)),
         ("decided( tests, margin = .5 )", Rule(what=What.TESTS, limit=0.5)),
     ],
 )
@@ -60,9 +62,20 @@ def test_a_rule_is_read_and_written(text, rule):
     assert parse(str(rule)) == rule
 
 
-def test_the_margin_of_the_study_counts_where_none_is_named():
-    assert parse("decided(tests)", 0.03).limit == 0.03
-    assert parse("decided(tests, margin=0.5)", 0.03).limit == 0.5
+@pytest.mark.parametrize(
+    ("text", "margin", "how"),
+    [
+        ("decided(tests)", 0.1, EQUIVALENT),
+        ("decided(tests)", None, NOT_CLEAR),
+        ("decided(tests, margin=0.1)", None, EQUIVALENT),
+        ("decided(tests, margin=1e-9)", 0.1, NOT_CLEAR),
+    ],
+)
+def test_the_margin_of_the_metric_counts_where_none_is_named(text, margin, how):
+    both = [sample(name, normal(seed, sd=0.004)) for seed, name in enumerate("ab")]
+    given = [dataclasses.replace(each, margin=margin) for each in both]
+    (answer,) = decide(parse(text), (30,), 1, given).answers
+    assert answer.how == how
 
 
 @pytest.mark.parametrize(
@@ -309,6 +322,20 @@ def test_samples_of_a_study_are_its_sets_in_every_view_and_metric(study):
     assert found[1].values == pytest.approx({1: 0.21, 2: 0.22})
     assert not found[0].copies(2)
     assert len(samples_of(load_study(study.directory), tuple(View), wanted - {"lenet5/default/cpus-1"})) == 2
+
+
+def test_runs_of_one_seed_that_recorded_no_weights_and_are_equal_are_copies(study):
+    for cpus in (1, 2):
+        for repetition in range(1, 5):
+            accuracy = 0.9 if cpus == 1 else 0.8 + 0.01 * repetition
+            study.run(cpus, repetition, accuracies=(accuracy,), losses=(1.0,), predicted=(0, 1, 2, cpus))
+    loaded = load_study(study.directory)
+    runs = loaded.runs.assign(last_weights_sha256=None, last_logits_sha256=None)
+    found = samples_of(
+        dataclasses.replace(loaded, runs=runs), (View.LAST,), frozenset(loaded.runs.set_id.unique())
+    )
+    assert [each.copies(4) for each in found] == [True, False]
+    assert [len(each.first(4)) for each in found] == [1, 4]
 
 
 def test_a_study_without_runs_leaves_every_set_open(tmp_path):
