@@ -74,7 +74,7 @@ def analyze(
         tables={name: _only(table, views) for name, table in tables.items()},
         findings=findings,
         implications=draw(study, tables, findings),
-        alarms=alarms(tables["verdicts"]),
+        alarms=alarms(study, tables["verdicts"]),
         predictions=predictions,
         views=tuple(views),
     )

@@ -119,6 +119,8 @@ def _exact_outcome(runs: pd.DataFrame, seeds: int) -> str:
         return f"is not compared, as weights are not recorded ({n})"
     parts = by_seeds(runs)
     if any(part.last_weights_sha256.nunique() > 1 for part in parts):
+        if other := mixture(runs, machines=False):
+            return f"is not compared, as its runs differ in more than threads: {other} ({n})"
         return f"did not make models equal: {weights.nunique()} from {counted(len(parts), 'seed')} ({n})"
     if all(len(part) == 1 for part in parts):
         return f"has one run of each seed, so that nothing is compared ({n})"

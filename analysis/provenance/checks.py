@@ -64,9 +64,11 @@ def _edited(study: StudyData) -> Iterator[Problem]:
         yield Problem(path=STUDY_FILE, what=what, todo=todo, skipped=False)
 
 
-def mixture(runs: pd.DataFrame) -> str:
-    """In what these runs are not alike, as text; empty when they can be compared."""
-    return ", ".join(_mixtures(runs, {column: text for column, (text, _) in ALIKE.items()}))
+def mixture(runs: pd.DataFrame, *, machines: bool = True) -> str:
+    """In what these runs are not alike, as text; empty when they can be compared. Without `machines`: beside
+    the hardware, on which exact mode's models are the same."""
+    columns = {column: text for column, (text, _) in ALIKE.items() if machines or column not in HARDWARE}
+    return ", ".join(_mixtures(runs, columns))
 
 
 def _mixtures(runs: pd.DataFrame, columns: Mapping[str, str]) -> list[str]:

@@ -112,6 +112,14 @@ def test_models_that_exact_does_not_make_equal_are_told(study, weights):
         assert found.alarms[0].startswith("EXACT IS NOT BITWISE EQUAL: lenet5@")
 
 
+def test_exact_on_runs_of_several_settings_is_not_compared(study):
+    for cpus in (1, 2):
+        study.run(cpus, variant="exact", weights=f"{cpus}", epochs_planned=5 + cpus)
+    found = analyze(study.directory)
+    assert "The variant exact is not compared, as its runs differ in more than threads: 2 " in headline(found)
+    assert found.alarms == ()
+
+
 def test_exact_names_the_seeds_that_it_ran_of_those_of_the_study(study):
     for seed in (1, 2, 3, 4, 5):
         for cpus in (1, 2):

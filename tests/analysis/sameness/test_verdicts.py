@@ -22,6 +22,11 @@ def last(study, **where):
     return frame.set_index("scope")
 
 
+def alarms_of(study):
+    loaded = load_study(study.directory)
+    return alarms(loaded, verdicts(loaded))
+
+
 def test_identical_within_and_different_across(usual_study):
     frame = last(usual_study, variant="fixed-seed")
     for scope in ("1", "2", "4"):
@@ -50,7 +55,7 @@ def test_runs_of_several_seeds_are_compared_with_those_of_their_seed(study):
     frame = last(study)
     assert list(frame.weights) == [IDENTICAL] * 3
     assert (frame.weights_distinct[ACROSS], frame.n[ACROSS], frame.seeds[ACROSS]) == (2, 8, 2)
-    assert alarms(verdicts(load_study(study.directory))) == ()
+    assert alarms_of(study) == ()
 
 
 def test_one_seed_that_differs_across_thread_counts_is_a_difference(study):
@@ -58,7 +63,7 @@ def test_one_seed_that_differs_across_thread_counts_is_a_difference(study):
     frame = last(study)
     assert list(frame.weights) == [IDENTICAL, IDENTICAL, DIFFER]
     assert frame.weights_distinct[ACROSS] == 3
-    assert len(alarms(verdicts(load_study(study.directory)))) == 1
+    assert len(alarms_of(study)) == 1
 
 
 def test_each_seed_once_says_nothing_within_a_thread_count(study):
@@ -100,18 +105,24 @@ def test_a_study_of_one_cpu_model_has_no_table_of_them(usual_study):
 def test_a_control_that_differs_is_said_loudly(study):
     study.run(1, variant="control", weights="a")
     study.run(2, variant="control", weights="b")
-    (loud,) = alarms(verdicts(load_study(study.directory)))
+    (loud,) = alarms_of(study)
     assert loud.startswith(
         "CONTROL IS NOT BITWISE EQUAL: lenet5, across thread counts: 2 distinct models "
         "(last and selected) in 2 runs"
     )
 
 
+def test_a_control_whose_runs_have_other_settings_shows_nothing(study):
+    study.run(1, variant="control", weights="a")
+    study.run(2, variant="control", weights="b", epochs_planned=7)
+    assert alarms_of(study) == ()
+
+
 def test_what_is_not_equal_in_many_workloads_is_one_alarm_of_each_variant(study):
     for workload in ("lenet1", "lenet5"):
         for cpus, variant in ((1, "control"), (2, "control"), (1, "exact"), (2, "exact")):
             study.run(cpus, workload=workload, variant=variant, weights=f"on {cpus}")
-    control, exact = alarms(verdicts(load_study(study.directory)))
+    control, exact = alarms_of(study)
     assert control.startswith("CONTROL IS NOT BITWISE EQUAL: lenet1, across thread counts: 2 distinct models")
     assert "; lenet5, across thread counts: 2 distinct models (last and selected) in 2 runs. " in control
     assert exact.startswith("EXACT IS NOT BITWISE EQUAL: lenet1")
@@ -120,4 +131,4 @@ def test_what_is_not_equal_in_many_workloads_is_one_alarm_of_each_variant(study)
 def test_a_control_that_repeats_is_silent(study):
     study.run(1, variant="control")
     study.run(2, variant="control")
-    assert alarms(verdicts(load_study(study.directory))) == ()
+    assert alarms_of(study) == ()
