@@ -35,7 +35,7 @@ def pareto(study: StudyData, workload: str, view: View) -> tuple[Point, ...]:
     means, among the settings with comparable times. Scores are of the distinct runs that did not fail. A
     metric of a project's own has no front: whether a larger value is better is not known."""
     sets = by_threads(study.runs_of(workload, variant=compared_variant(study, workload)))
-    metric = study.metrics[workload][0]
+    metric = study.primary(workload)[0]
     seconds, within = statistics.NOT_NEGATIVE, statistics.bounds_of(metric)
     times = {name: statistics.mean(s.wall_s.to_numpy(), within=seconds) for name, s in sets.items()}
     scores = {name: observed(s, view, metric).mean(within=within) for name, s in sets.items()}

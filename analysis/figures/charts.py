@@ -203,7 +203,7 @@ def class_ranges(analysis: Analysis, workload: str) -> Drawing:
 def front(analysis: Analysis, workload: str) -> Drawing:
     """Mean time against mean metric, with the thread counts that no other beats in both."""
     view = shown_view(analysis)
-    study, metric = analysis.study, analysis.study.metrics[workload][0]
+    study, metric = analysis.study, analysis.study.primary(workload)[0]
     points, variant = pareto(study, workload, view), compared_variant(study, workload)
     figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
     axes = figure.subplots()

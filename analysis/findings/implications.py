@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.cost.pareto import compared_variant, pareto
 from analysis.cost.times import leads
-from analysis.load.study import StudyData, View
+from analysis.load.study import StudyData
 from analysis.results.cells import missing, number, spread
 from analysis.results.model import Finding, Implication, Kind, Table
 from guest.records.printable import series
@@ -89,8 +89,8 @@ def _fastest(row: dict[Any, Any]) -> str:
 
 def _front(study: StudyData, workload: str) -> str:
     """The thread counts not beaten in both mean time and mean test performance, by the means alone."""
-    variant, metric = compared_variant(study, workload), study.metrics[workload][0]
-    compared = [p for p in pareto(study, workload, View.LAST) if not p.excluded and p.score.value is not None]
+    variant, (metric, view) = compared_variant(study, workload), study.primary(workload)
+    compared = [p for p in pareto(study, workload, view) if not p.excluded and p.score.value is not None]
     if len(compared) < 2:
         return f"{workload}: {NOT_MEASURED} on two thread counts with comparable times"
     kept = [

@@ -8,6 +8,7 @@ from scipy import stats
 from analysis.inference.published import UnknownPublishedError, difference, load_published, names
 from analysis.pipeline import analyze
 from analysis.results.printing import Format, render_tables
+from analysis.stats import paired
 
 # as printed in table VII of the paper, and in its text: 8.56 % without, 0.0898 to 2.52 % with selection
 PRINTED = {
@@ -66,6 +67,18 @@ def test_ours_stand_beside_theirs(beside):
     (means,) = rows(beside, "difference of the mean at the end").itertuples()
     assert means.ours == pytest.approx(0.07)
     assert means.published == pytest.approx([0.0014])
+
+
+def test_means_of_equal_seeds_are_compared_in_pairs(study):
+    values = {1: [0.7, 0.76, 0.8, 0.61], 2: [0.6, 0.65, 0.71, 0.52]}
+    for cpus, each in values.items():
+        for seed, value in enumerate(each, start=1):
+            for copy in (0, 10):
+                study.run(cpus, seed + copy, seed=seed, accuracies=(0.5, value), weights=f"{cpus}{seed}")
+    (end,) = rows(published(study), "difference of the mean at the end").itertuples()
+    low, high = paired.bounds(np.subtract(values[1], values[2]), 0.95)
+    assert (end.low, end.high) == (pytest.approx(low), pytest.approx(high))
+    assert (end.ours, end.n, end.remark) == (pytest.approx(0.0975), 16, "threads 1 and 2")
 
 
 def test_means_of_unlike_repetitions_have_welchs_interval(study):
