@@ -73,3 +73,21 @@ def test_runs_of_one_seed_each_have_no_churn_within_a_thread_count(study):
     assert frame.churn.isna()["last", "1"]
     found = pd.DataFrame(weight_rows(loaded)).set_index(["view", "scope"])
     assert found.remark["last", "1"] == "one run of each seed"
+
+
+def test_intervals_over_seeds_stay_within_what_can_be(study):
+    for seed in SEEDS:
+        for cpus in (1, 2):
+            study.run(
+                cpus,
+                seed,
+                seed=seed,
+                predicted=(0, 1, 2, cpus - 1 if seed < 3 else 0),
+                weights=f"{cpus}{cpus}{cpus if seed > 1 else 0}",
+            )
+    loaded = load_study(study.directory)
+    far = pd.DataFrame(weight_rows(loaded)).set_index(["view", "scope"]).loc["last", ACROSS]
+    assert far.differing == pytest.approx(17 / 18)
+    assert far.differing < far.differing_high <= 1
+    near = pd.DataFrame(logit_rows(loaded)).set_index(["view", "scope"]).loc["last", ACROSS]
+    assert 0 <= near.vermv_low < near.vermv
