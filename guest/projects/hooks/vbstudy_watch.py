@@ -14,8 +14,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-NUMBER = (
-    r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)"
+NUMBER = (  # without a digit that two parts may take: long ones would be tried in all ways
+    r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
+    r"|\.\d+(?:[eE][-+]?\d+)?|nan|inf)"
 )
 NAME = r"[A-Za-z][A-Za-z0-9_@/.-]*(?: [A-Za-z][A-Za-z0-9_@/.-]*){0,2}"
 UNIT = r"(?:[mu]?s|secs?|seconds?|mins?|minutes?|hours?|it/s|[kMG]i?B)"  # of what is no result

@@ -320,6 +320,10 @@ def test_samples_of_a_study_are_its_sets_in_every_view_and_metric(study):
     found = samples_of(load_study(study.directory), (View.LAST,), wanted)
     assert [s.set_id for s in found] == sorted(wanted)
     assert found[1].values == pytest.approx({1: 0.21, 2: 0.22})
+    assert {each.margin for each in found} == {0.01}
+    (study.directory / "study.toml").write_text("[analysis]\nmargin = 0.03\n")
+    declared = samples_of(load_study(study.directory), (View.LAST,), wanted)
+    assert {each.margin for each in declared} == {0.03}
     assert not found[0].copies(2)
     assert len(samples_of(load_study(study.directory), tuple(View), wanted - {"lenet5/default/cpus-1"})) == 2
 

@@ -23,7 +23,6 @@ from orchestrator.inventory import host_name
 from orchestrator.providers import PROVIDERS as REAL_PROVIDERS
 from orchestrator.store.store import Store
 from orchestrator.study import schema
-from orchestrator.sweep.sequential import parse_rule
 from tests.orchestrator.sweep.test_pipeline import STUDY
 
 COMMANDS = {
@@ -556,12 +555,6 @@ def test_a_reader_that_has_enough_ends_the_output_quietly(study):
         text=True,
     )
     assert (done.stdout, done.stderr) == ("0\n", "")
-
-
-def test_until_tests_are_decided_takes_the_margin_of_the_study(tmp_path):
-    study = schema.parse("[analysis]\nmargin = 0.03\n[[workload]]\nmodel = 'mlp'\ndataset = 'digits'\n")
-    found = parse_rule(study, Store(tmp_path), 3, "decided(tests)", None)
-    assert found.rule == "decided(tests, margin=0.03)"
 
 
 @pytest.mark.needs("studies")
