@@ -122,9 +122,8 @@ def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
 
 def _version(path: str) -> int:
     """That of the manifest since which an archive may have the file."""
-    if path.startswith(("trace/", "harden/", "robustness/", SEQUENTIAL)):
-        return 3
-    return 2 if path.startswith(f"{PROJECTS}/") else 1
+    first, *others = (each.partition("/")[0] for each in (path, *BESIDE))
+    return 3 if first in others else 2 if first == PROJECTS else 1
 
 
 def _states(directory: Path, *, projects: bool) -> dict[str, tuple[int, ...]]:

@@ -55,7 +55,7 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
             show(f"{subject}: {found}")
             _list([str(problem) for problem in found.damaged])
             _list([f"missing: {run}" for run in found.missing])
-        at = f" -C {shlex.quote(str(path))}" if path else ""  # else as the command itself was told
+        at = f" -C {shlex.quote(str(path))}" if path else ""  # else that of the command itself
         todo = f"run `vbstudy{at} sweep`"
         if found.missing and (instead := instead_of_sweep(Store(folder))) is not None:
             todo = f"{instead[1]}; next: vbstudy{at} {instead[0]}"

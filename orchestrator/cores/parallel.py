@@ -97,8 +97,8 @@ class ParallelJobs:
                 thread.start()
             except RuntimeError as error:
                 with lease:
-                    told = f"{name}: {error}; `ulimit -u`, or a container's limit, allows no more threads"
-                    self._fail(job, PrerequisiteError(told))
+                    what = f"{name}: {error}; `ulimit -u`, or a container's limit, allows no more threads"
+                    self._fail(job, PrerequisiteError(what))
                 continue
             at_work[name] = thread
         for thread in at_work.values():

@@ -100,7 +100,7 @@ def vary(what: str, counts: Sequence[int] | None) -> Factor:
         raise UsageError(f"--vary {what}: one of {', '.join(FACTORS)} or env:NAME=VALUE,VALUE")
     if match["name"] in POOLS:
         raise UsageError(
-            f"--vary {what}: PyTorch and TensorFlow are told their thread counts in each run; --vary threads "
+            f"--vary {what}: PyTorch and TensorFlow get their thread counts in each run; --vary threads "
             "varies them, and --which the pools"
         )
     values = match["values"].split(",")

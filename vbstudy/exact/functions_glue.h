@@ -101,6 +101,9 @@ public:
         return found;
     }
 
+    // Rounded once where nothing is multiplied on the way, so that torch's is right on every machine.
+    bool adds() const { return adds_; }
+
     // Takes the arguments off the stack and puts the results there, or leaves it: other types, devices,
     // layouts.
     bool operator()(torch::jit::Stack* stack) const {

@@ -27,7 +27,6 @@
 #include <map>
 #include <memory>
 #include <numeric>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -245,10 +244,6 @@ Own own_of(machine::Own compute, const std::string& into = "") {
     };
 }
 
-// Rounded once where nothing is multiplied on the way, so that torch's are right on every machine.
-const std::set<std::string> ADDITIONS{
-    "aten::add", "aten::add_", "aten::sub", "aten::sub_", "aten::rsub", "aten::rsub_"};
-
 // At level machine where an operation is our own, at level threads where not. `right`: torch's is at level machine too.
 Way own_or(Tally& tally, Own own, Way otherwise, bool right = false) {
     return [&tally, own, otherwise, right](
@@ -274,7 +269,7 @@ Way function_for(
                               : std::nullopt;
     if (function)
         return own_or(tally, [f = *function](const auto&, Stack* stack) { return f(stack); }, otherwise,
-            ADDITIONS.count(name));
+            function->adds());
     if (own.empty() || own == "function")
         return [&tally, otherwise](const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
             count_otherwise(tally, op, *stack);

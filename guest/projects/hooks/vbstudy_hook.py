@@ -41,7 +41,7 @@ NAMED = (
 STUDY = {name: os.environ.get(name) for name in VARIABLES}  # as the study set them
 _lock = threading.RLock()
 os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
-MAX_NOTICES = 10_000  # of a process: a seed that is set anew for each sample is one each
+MAX_NOTICES = 10_000  # of a process: a seed that is set again for each sample is one each
 _seen: set[tuple[str, str, str]] = set()
 _open = builtins.open
 

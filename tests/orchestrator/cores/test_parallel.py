@@ -96,7 +96,7 @@ def test_a_guest_that_gets_no_thread_ends_the_others_and_is_told(monkeypatch):
     made = jobs(work, ONE, TWO)
     with pytest.raises(PrerequisiteError, match=r"cpus-2: can't start new thread; `ulimit -u`"):
         ParallelJobs(lambda guest: stopped.set()).run(made)
-    assert made[0].leases.holders() == {}
+    assert not {ONE.name, TWO.name} & made[0].leases.holders().keys()  # tests side by side may have some
 
 
 def test_nothing_begins_after_the_end():
