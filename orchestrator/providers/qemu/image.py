@@ -59,13 +59,13 @@ def cache() -> Path:
 def prepare(frameworks: Sequence[Framework], notify: Say) -> Image:
     """The image for guests that train with these frameworks; built where it is not there yet."""
     kernel, initrd = probe_kernel(notify)
-    libraries = _libraries(GUEST_PYTHON, frameworks, notify)
+    root, libraries = kernel.with_name("root.img"), _libraries(GUEST_PYTHON, frameworks, notify)
     return Image(
         boot=(kernel, initrd),
-        root=kernel.with_name("root.img"),
+        root=root,
         root_format="raw",
         libraries=libraries,
-        identity=f"{kernel.parent.name} {libraries.parent.name}",
+        identity=_identity(root, libraries),
     )
 
 
@@ -90,18 +90,22 @@ def prepare_own(
     if not root.is_file():
         raise PrerequisiteError(f"provider.image = '{root}': there is no such file")
     info = _run(["qemu-img", "info", "--output=json", str(root)], f"the image {root}")
-    found, state = json.loads(info), root.stat()
+    found = json.loads(info)
     if found["virtual-size"] < MIN_IMAGE_BYTES:
         raise PrerequisiteError(f"provider.image = '{root}': is not the image of a disk with a system")
     libraries = _libraries(python_version, frameworks, notify) if python_version else None
-    content = f"{root} {state.st_size} {state.st_mtime_ns}"
     return Image(
         boot=None,
         root=root,
         root_format=found["format"],
         libraries=libraries,
-        identity=f"{content} {libraries.parent.name if libraries else ''}",
+        identity=_identity(root, *([libraries] if libraries else ())),
     )
+
+
+def _identity(*disks: Path) -> str:
+    """Of these bytes: the same inputs give another file system each time that they are built."""
+    return " ".join(f"{disk} {disk.stat().st_size} {disk.stat().st_mtime_ns}" for disk in disks)
 
 
 def _libraries(python_version: str, frameworks: Sequence[Framework], notify: Say) -> Path:

@@ -1,6 +1,8 @@
 """The shared disks, before anything is built."""
 
+import itertools
 import os
+import shutil
 import subprocess
 import tempfile
 
@@ -43,3 +45,28 @@ def test_the_system_is_copied_out_of_its_folder_where_tmpdir_has_a_space(tmp_pat
     assert copied == ["busybox", "modules.tar", "root.img", "vmlinuz"]
     assert (system / "etc/inittab").exists()
     assert (system / "sbin/vbstudy-boot").exists()
+
+
+def test_a_snapshot_does_not_fit_disks_that_were_built_again(tmp_path, monkeypatch):
+    """From the same inputs, to the same size: their file systems have other numbers."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    builds = itertools.count()
+
+    def build(into, *arguments):
+        for name in ("root.img", "libraries.img"):
+            (into / name).touch()
+            os.utime(into / name, ns=(0, next(builds)))
+
+    monkeypatch.setattr(image, "_build_system", build)
+    monkeypatch.setattr(image, "_build_libraries", build)
+
+    def identity() -> str:
+        return image.prepare([], lambda text: None).identity
+
+    first = identity()
+    assert identity() == first
+    for kind in ("system", "libraries"):
+        before = identity()
+        for folder in image.cache().glob(f"{kind}-*"):
+            shutil.rmtree(folder)
+        assert identity() != before
