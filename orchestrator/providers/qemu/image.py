@@ -20,7 +20,7 @@ from pathlib import Path
 
 from guest.records.run import Framework
 from orchestrator.errors import PrerequisiteError
-from orchestrator.files import locked
+from orchestrator.files import locked, publish_folder
 from orchestrator.providers import processes
 from orchestrator.providers.qemu import scripts
 from orchestrator.text import Say
@@ -142,20 +142,20 @@ def _cached(kind: str, inputs: dict[str, object], build: Callable[[Path], None],
         if target.is_dir():
             return target
         for left in cache().glob(f".{kind}-{name}.*.part"):
-            shutil.rmtree(left)  # of a build that was killed
+            shutil.rmtree(left, ignore_errors=True)  # of a build that was killed; its pip may still write
         part = Path(tempfile.mkdtemp(prefix=f".{kind}-{name}.", suffix=".part", dir=cache()))
         notify(f"building the {kind} image in {target}: once, a minute or two")
         began = time.monotonic()
         try:
             build(part)
             (part / "inputs.json").write_text(json.dumps(inputs, indent=1) + "\n")
-            for path in part.iterdir():
-                path.chmod(0o444)
+            names = [path.name for path in part.iterdir()]
+            for name in names:
+                (part / name).chmod(0o444)
             part.chmod(0o755)
-            part.rename(target)
-        except BaseException:
+            publish_folder(part, target, names)
+        finally:
             shutil.rmtree(part, ignore_errors=True)
-            raise
         notify(f"built the {kind} image in {time.monotonic() - began:.0f} s")
     return target
 
@@ -164,6 +164,7 @@ def _cached(kind: str, inputs: dict[str, object], build: Callable[[Path], None],
 
 
 def _build_system(into: Path) -> None:
+    # Not in `into`: without root, mmdebstrap works as users that cannot enter a home.
     with tempfile.TemporaryDirectory(prefix="vbstudy-image-") as temporary:
         work = Path(temporary)
         work.chmod(0o755)
@@ -258,7 +259,7 @@ def _padded(data: bytes) -> bytes:
 
 
 def _build_libraries(into: Path, python_version: str, pins: list[str]) -> None:
-    with tempfile.TemporaryDirectory(prefix="vbstudy-libraries-") as temporary:
+    with tempfile.TemporaryDirectory(dir=into) as temporary:
         tree = Path(temporary) / "tree"
         _run(
             [
@@ -266,6 +267,7 @@ def _build_libraries(into: Path, python_version: str, pins: list[str]) -> None:
                 "--python-version", python_version, "--target", str(tree), *pins,
             ],
             "the libraries",
+            TMPDIR=temporary,  # where pip unpacks them
         )  # fmt: skip
         shutil.rmtree(tree / "torch" / "include", ignore_errors=True)
         if sys.version_info[:2] != tuple(map(int, python_version.split("."))):
@@ -282,8 +284,9 @@ def _build_libraries(into: Path, python_version: str, pins: list[str]) -> None:
         )  # fmt: skip
 
 
-def _run(command: list[str], what: str) -> str:
-    """What the command prints."""
+def _run(command: list[str], what: str, **changes: str) -> str:
+    """What the command prints, in an environment with these changes."""
     failure = f"{what} cannot be built: {command[0]}"
-    env = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "PYTHONPATH": ""}
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    env = {**os.environ, "PATH": path, "PYTHONPATH": "", **changes}
     return processes.output(command, failure, BUILD_TIMEOUT_S, env, PrerequisiteError)

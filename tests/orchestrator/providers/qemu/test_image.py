@@ -5,9 +5,11 @@ import os
 import shutil
 import subprocess
 import tempfile
+from pathlib import Path
 
 import pytest
 
+from orchestrator import files
 from orchestrator.providers.qemu import image
 
 
@@ -45,6 +47,40 @@ def test_the_system_is_copied_out_of_its_folder_where_tmpdir_has_a_space(tmp_pat
     assert copied == ["busybox", "modules.tar", "root.img", "vmlinuz"]
     assert (system / "etc/inittab").exists()
     assert (system / "sbin/vbstudy-boot").exists()
+
+
+def test_libraries_are_unpacked_in_the_folder_that_the_next_build_clears(tmp_path, monkeypatch):
+    """For who is killed meanwhile; nothing is left beside the disk."""
+    places = []
+
+    def run(command, what, **changes):
+        if "pip" in command:
+            tree = Path(command[command.index("--target") + 1])
+            tree.mkdir()
+            places.extend((tree, Path(changes["TMPDIR"])))
+        else:
+            (tmp_path / "libraries.img").touch()
+
+    monkeypatch.setattr(image, "_run", run)
+    image._build_libraries(tmp_path, "3.11", [])
+    assert len(places) == 2
+    assert all(place.is_relative_to(tmp_path) for place in places)
+    assert [path.name for path in tmp_path.iterdir()] == ["libraries.img"]
+
+
+def test_an_image_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    synced = []
+
+    def sync(path):
+        synced.append(path.name)
+        assert any(image.cache().glob("libraries-*")) == (path == image.cache())
+
+    monkeypatch.setattr(files, "sync", sync)
+    built = image._cached("libraries", {}, lambda into: (into / "libraries.img").touch(), lambda text: None)
+    assert {"libraries.img", "inputs.json", "images"} < set(synced)
+    assert {path.name for path in built.iterdir()} == {"libraries.img", "inputs.json"}
+    assert not list(image.cache().glob("*.part"))
 
 
 def test_a_snapshot_does_not_fit_disks_that_were_built_again(tmp_path, monkeypatch):
