@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -19,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 
 from guest.records.run import Framework
-from orchestrator.errors import PrerequisiteError
+from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.files import locked, publish_folder
 from orchestrator.providers import processes
 from orchestrator.providers.qemu import scripts
@@ -129,6 +130,18 @@ def library_pins(frameworks: Sequence[Framework]) -> list[str]:
                 f"{name} is not installed here, so the guests' version is not known: pip install {name}"
             ) from None
     return pins
+
+
+def no_release(output: str, python: str) -> str:
+    """What to install here where pip, whose output this is, finds other versions of a package for that Python
+    than this one; nothing where it finds none, as without a network."""
+    asked = re.search(r"requirement (\S+)==(\S+) \(from versions: ([^)]+)\)", output)
+    versions = asked[3].split(", ") if asked else []
+    final = [v for each in versions if (v := each.partition("+")[0]).replace(".", "").isdigit()]
+    if not asked or not final:
+        return ""
+    known = f"{asked[1]} {asked[2]}, which is installed here, has no release for {python}"
+    return f"{known}: pip install {asked[1]}=={final[-1]}"
 
 
 def _cached(kind: str, inputs: dict[str, object], build: Callable[[Path], None], notify: Say) -> Path:
@@ -261,14 +274,16 @@ def _padded(data: bytes) -> bytes:
 def _build_libraries(into: Path, python_version: str, pins: list[str]) -> None:
     with tempfile.TemporaryDirectory(dir=into) as temporary:
         tree = Path(temporary) / "tree"
-        _run(
-            [
-                sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--only-binary=:all:",
-                "--python-version", python_version, "--target", str(tree), *pins,
-            ],
-            "the libraries",
-            TMPDIR=temporary,  # where pip unpacks them
-        )  # fmt: skip
+        command = [
+            sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--only-binary=:all:",
+            "--python-version", python_version, "--target", str(tree), *pins,
+        ]  # fmt: skip
+        try:
+            _run(command, "the libraries", TMPDIR=temporary)  # where pip unpacks them
+        except GuestError as error:
+            if why := no_release(error.evidence, f"the guests' Python {python_version}"):
+                raise PrerequisiteError(why) from None
+            raise
         shutil.rmtree(tree / "torch" / "include", ignore_errors=True)
         if sys.version_info[:2] != tuple(map(int, python_version.split("."))):
             for folder in list(tree.rglob("__pycache__")):

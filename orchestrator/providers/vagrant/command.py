@@ -18,6 +18,7 @@ from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.files import write_durably
 from orchestrator.inventory import GUEST_MARK, host_name
 from orchestrator.providers import processes
+from orchestrator.providers.qemu.image import no_release
 
 VAGRANT = "vagrant"
 TIMEOUT_S = 300.0
@@ -129,12 +130,15 @@ class Vagrant:
             ) from None
 
     def _run(self, arguments: Sequence[str], timeout_s: float = TIMEOUT_S) -> str:
-        """What it printed. A lock is waited for; any other failure raises GuestError."""
+        """What it printed. A lock is waited for; any other failure raises GuestError, or PrerequisiteError
+        where the machine's pip does not find what is installed here."""
         deadline, wait_s = time.monotonic() + LOCK_PATIENCE_S, 0.5
         while True:
             status, output = self._attempt(arguments, timeout_s)
             if status == 0:
                 return output
+            if why := no_release(_unescaped(output), "the Python of its box"):
+                raise PrerequisiteError(f"guest {self._name}: {why}")
             if not LOCKED.search(output) or time.monotonic() + wait_s > deadline:
                 raise GuestError(
                     f"guest {self._name}: `vagrant {arguments[0]}` failed: {explain(output)} "

@@ -4,12 +4,14 @@ import itertools
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from orchestrator import files
+from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.providers.qemu import image
 
 
@@ -106,3 +108,38 @@ def test_a_snapshot_does_not_fit_disks_that_were_built_again(tmp_path, monkeypat
         for folder in image.cache().glob(f"{kind}-*"):
             shutil.rmtree(folder)
         assert identity() != before
+
+
+PIP = """\
+ERROR: Ignored the following versions that require a different python version: 2.5.0 Requires-Python >=3.12
+ERROR: Could not find a version that satisfies the requirement numpy==2.5.0 (from versions: {versions})
+ERROR: No matching distribution found for numpy==2.5.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("versions", "error", "told"),
+    [
+        (
+            "2.3.0rc1, 2.3.0, 2.4.3, 2.4.4rc1",
+            PrerequisiteError,
+            "which is installed here, has no release for the guests' Python 3.11: pip install numpy==2.4.3",
+        ),
+        ("2.3.0+cpu", PrerequisiteError, ": pip install numpy==2.3.0"),
+        (
+            "none",
+            GuestError,
+            "ERROR: No matching distribution found for numpy==2.5.0",
+        ),  # also without a network
+    ],
+)
+def test_a_version_that_the_guests_python_has_no_release_of_is_told_with_one_that_has(
+    tmp_path, monkeypatch, versions, error, told
+):
+    pip = tmp_path / "pip"
+    pip.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{PIP.format(versions=versions)}END\nexit 1\n")
+    pip.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(pip))
+    with pytest.raises(error) as caught:
+        image._build_libraries(tmp_path, "3.11", ["numpy==2.5.0"])
+    assert caught.value.message.endswith(told)

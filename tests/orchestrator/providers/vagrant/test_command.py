@@ -120,6 +120,18 @@ def test_any_other_failure_is_told_at_once_with_where_to_read_all_of_it(fake, tm
     assert "$ vagrant up cpus-2 --provision" in (tmp_path / "guest" / "vagrant.log").read_text()
 
 
+def test_a_version_that_the_box_s_python_has_no_release_of_is_told_with_one_that_has(fake):
+    told = (
+        "ERROR: Could not find a version that satisfies the requirement numpy==2.5.0 (from versions: "
+        "2.4.2%!(VAGRANT_COMMA) 2.4.3)\\nERROR: No matching distribution found for numpy==2.5.0"
+    )
+    lines = f"1,,ui,detail,    cpus-2: {told}\n2,,error-exit,A::B,The SSH command failed"
+    with pytest.raises(
+        PrerequisiteError, match=r"guest cpus-2: numpy 2\.5\.0, .*: pip install numpy==2\.4\.3$"
+    ):
+        fake(f"cat <<'END'\n{lines}\nEND\nexit 1").up(60, provision=True)
+
+
 def test_a_vagrant_that_hangs_is_ended_with_its_children(fake, tmp_path):
     vagrant = fake("sleep 1000 & echo $! > child; wait")
     written, limit_s = tmp_path / "child", 1
