@@ -23,6 +23,9 @@ from orchestrator.providers.qemu.image import no_release
 VAGRANT = "vagrant"
 TIMEOUT_S = 300.0
 LOCK_PATIENCE_S = 120.0
+END_PATIENCE_S = (
+    20.0  # for what it must remove first: a box that it copies to libvirt, a machine that is half made
+)
 # What Ruby says of an error nobody caught.
 RAISED = re.compile(r":in [`']\S+'?: (.*) \([\w:]+\)$", re.MULTILINE)
 # Another program, or another Vagrant, is at the machine: it will be done at some time. The second one
@@ -110,7 +113,9 @@ class Vagrant:
     def up(self, timeout_s: float, *, provision: bool) -> None:
         """Makes the machine, or starts it. Raises GuestError."""
         self._ssh_config.unlink(missing_ok=True)  # its port or address may be another one afterwards
-        self._run(["up", self._name, "--provision" if provision else "--no-provision"], timeout_s)
+        # One that was whole before is not removed where its start fails or is interrupted.
+        how = ["--provision"] if provision else ["--no-provision", "--no-destroy-on-error"]
+        self._run(["up", self._name, *how], timeout_s)
 
     def destroy(self) -> None:
         self._run(["destroy", "--force", self._name])
@@ -169,9 +174,11 @@ class Vagrant:
         try:
             status = process.wait(timeout_s)
         except BaseException as error:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            try:
+                self.end()
+            finally:
+                _signal(process.pid, signal.SIGKILL)
+                process.wait()
             if isinstance(error, subprocess.TimeoutExpired):
                 raise GuestError(
                     f"guest {self._name}: `vagrant {arguments[0]}` did not end within {timeout_s:.0f} s "
@@ -197,14 +204,23 @@ class Vagrant:
         }
 
     def end(self) -> None:
-        """Ends the Vagrant that a killed orchestrator has left at work on this guest. What else bears
-        the guest's mark is the hypervisor's, which serves other machines too."""
-        processes.end(self._processes, f"guest {self._name} (vagrant)")
+        """Ends the Vagrant at work on this guest, also one of a killed orchestrator: as Ctrl-C does, and by
+        force where it does not obey. What else bears the guest's mark is the hypervisor's, which serves other
+        machines too."""
+        for process in self._processes():
+            _signal(process, signal.SIGINT)
+        processes.end(self._processes, f"guest {self._name} (vagrant)", END_PATIENCE_S)
 
     def _processes(self) -> list[int]:
         started = processes.marked(host_name(self._folder))
         vagrants = processes.matching(lambda words: "vagrant" in (w.rpartition("/")[2] for w in words[:3]))
         return sorted(set(started) & set(vagrants))
+
+
+def _signal(leader: int, number: signal.Signals) -> None:
+    """To a process group, once: Vagrant aborts at a second SIGINT. Does nothing for one that leads none."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, number)
 
 
 def plugins() -> set[str]:

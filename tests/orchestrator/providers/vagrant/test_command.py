@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.inventory import GUEST_MARK, host_name
 from orchestrator.providers.vagrant import command
 from orchestrator.providers.vagrant.command import Address, Vagrant, explain, parse, parse_ssh_config
-from tests.processes import ends
+from tests.processes import ends, wait_until
 
 SSH_CONFIG = (
     "Host cpus-2\n  HostName 192.168.121.246\n  User vagrant\n  Port 22\n"
@@ -143,6 +144,47 @@ def test_a_vagrant_that_hangs_is_ended_with_its_children(fake, tmp_path):
     assert ends(child)
 
 
+def interrupt(vagrant, folder):
+    """Ends it while it makes a machine; returns what `up` raised."""
+    failures = []
+
+    def making() -> None:
+        try:
+            vagrant.up(60, provision=True)
+        except GuestError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=making)
+    thread.start()
+    wait_until((folder / "image").exists)
+    vagrant.end()
+    thread.join(120)
+    assert not thread.is_alive()
+    assert vagrant._processes() == []
+    return failures
+
+
+def test_a_vagrant_that_is_ended_removes_first_what_it_has_half_made(fake, tmp_path):
+    vagrant = fake("trap 'rm image; exit 1' INT; touch image; while :; do sleep 0.05; done")
+    (failure,) = interrupt(vagrant, tmp_path)
+    assert "`vagrant up` failed" in failure.message
+    assert not (tmp_path / "image").exists()
+
+
+def test_a_vagrant_that_does_not_end_by_itself_is_killed(fake, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "END_PATIENCE_S", 0.1)
+    assert len(interrupt(fake("trap '' INT; touch image; while :; do sleep 0.05; done"), tmp_path)) == 1
+
+
+def test_a_machine_that_was_whole_is_kept_where_its_start_fails(fake, tmp_path):
+    vagrant = fake('echo "$@" >> calls')
+    vagrant.up(60, provision=True)
+    vagrant.up(60, provision=False)
+    first, second = (tmp_path / "calls").read_text().splitlines()
+    assert "destroy" not in first
+    assert "--no-destroy-on-error" in second
+
+
 def test_vagrant_is_given_a_state_of_the_guests_own(fake, tmp_path, monkeypatch):
     monkeypatch.setenv("VBSTUDY_STUDY", "/somewhere/else")
     fake("env > seen").up(60, provision=True)
@@ -194,6 +236,7 @@ def test_only_the_vagrant_of_this_guest_is_ended(fake, tmp_path):
             executable=sys.executable,
             env={**os.environ, GUEST_MARK: marks[name]},
             stdout=subprocess.PIPE,
+            start_new_session=True,
         )
         for name, words in commands.items()
     }
@@ -201,7 +244,7 @@ def test_only_the_vagrant_of_this_guest_is_ended(fake, tmp_path):
         for process in started.values():
             process.stdout.readline()  # while a program is being loaded, the kernel tells no command line
         vagrant.end()
-        assert started["ours"].wait(120) == -signal.SIGKILL
+        assert started["ours"].wait(120) == -signal.SIGINT
         assert started["of another guest"].poll() is None
         assert started["the hypervisor"].poll() is None
     finally:
