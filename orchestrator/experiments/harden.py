@@ -134,7 +134,7 @@ def measure(study: Study, store: Store, hardening: Hardening, agent: AgentArchiv
     )
     store.clear_incoming()
     try:
-        with temporary.guests(study, store, wanted) as (provider, guests):
+        with temporary.guests(study, store, wanted, say) as (provider, guests):
             for spec in wanted:
                 hardening = Bench(study, store, provider, guests[spec.name], agent, say).work(hardening)
     finally:

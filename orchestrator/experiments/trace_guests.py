@@ -117,7 +117,7 @@ def sides(study: Study, store: Store, specs: Sequence[RunSpec], say: Say) -> Ite
     opened: dict[str, Session] = {}
     wanted = [guest_spec(spec.threads.cpus, spec.cpu_model) for spec in specs]
     with (
-        temporary.guests(study, store, wanted, stand_in=False) as (provider, guests),
+        temporary.guests(study, store, wanted, say, stand_in=False) as (provider, guests),
         contextlib.ExitStack() as stack,
     ):
         mine = [guests[guest_for(spec)] for spec in specs]

@@ -116,7 +116,7 @@ def make_all(
     for spec in specs:
         machine = machine_of(provider, spec)
         if machine not in leases:
-            leases[machine] = CoreLeases(provider.cores(spec), machine)
+            leases[machine] = CoreLeases(provider.cores(spec), machine, waiting=say)
         jobs.append(Job(guest=spec, leases=leases[machine], work=functools.partial(make, spec)))
     ParallelJobs(provider.stop, say).run(jobs)
     return tuple(made[spec.name] for spec in specs)

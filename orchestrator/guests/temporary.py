@@ -13,11 +13,12 @@ from orchestrator.providers import Provider, make
 from orchestrator.providers.local import LocalProvider
 from orchestrator.store.store import Store
 from orchestrator.study.schema import Study
+from orchestrator.text import Say
 
 
 @contextlib.contextmanager
 def guests(
-    study: Study, store: Store, wanted: Sequence[GuestSpec], *, stand_in: bool = True
+    study: Study, store: Store, wanted: Sequence[GuestSpec], say: Say, *, stand_in: bool = True
 ) -> Iterator[tuple[Provider, dict[str, Guest]]]:
     """The wanted guests by their names, and who starts them. Sandboxes stand in for machines where none are
     provisioned, if they may. Raises UsageError when the study has machines, but not these, and
@@ -29,7 +30,7 @@ def guests(
         raise UsageError(f"there is no guest {missing[0].name}; run `vbstudy provision --cpus {counts}`")
     provider = make(study, store) if there else LocalProvider(study, store)
     try:
-        made = make_all(missing, provider, lambda guest: None)  # noqa: ARG005
+        made = make_all(missing, provider, lambda guest: None, say)  # noqa: ARG005
         yield provider, there | {guest.spec.name: guest for guest in made}
     finally:
         for_each(provider.destroy, missing)

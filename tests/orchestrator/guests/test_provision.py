@@ -1,14 +1,16 @@
 import dataclasses
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from guest.datasets import datasets
 from orchestrator.cli import main as cli
+from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError, PrerequisiteError, UsageError
-from orchestrator.guests import provision
+from orchestrator.guests import provision, temporary
 from orchestrator.inventory import (
     GUEST_MARK,
     INVENTORY_VERSION,
@@ -20,10 +22,12 @@ from orchestrator.inventory import (
     read_inventory,
     write_inventory,
 )
+from orchestrator.providers import local
 from orchestrator.providers.local import LocalProvider
 from orchestrator.store.store import Store
 from orchestrator.study import schema
 from orchestrator.study.providers import machine_settings
+from tests.orchestrator.cores.test_leases import OTHER
 
 TEXT = '[[workload]]\nmodel = "lenet5"\ndataset = "mnist"\n'
 
@@ -281,3 +285,22 @@ def test_guests_that_were_made_are_in_the_inventory_where_another_one_failed(tmp
     with pytest.raises(GuestError, match="guest cpus-2: no memory is left"):
         provision.provision(study, store, Small(study, store), print, print, print)
     assert list(provision.read_guests(study, store).by_name()) == ["cpus-1"]
+
+
+def test_guests_that_wait_to_be_made_for_cores_of_another_study_say_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("VBSTUDY_CORE_LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setattr("orchestrator.cores.leases.REPORT_AFTER_S", 0)
+    core, store, study = host_cores()[0], Store(tmp_path), schema.parse(NET)
+    monkeypatch.setattr(local, "host_cores", lambda: (core,))
+    told = []
+
+    def and_then_it_ends(text: str) -> None:
+        told.append(text)
+        other.kill()
+
+    command = [sys.executable, "-c", OTHER, str(core)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "leased\n"
+        with temporary.guests(study, store, [guest_spec(1)], and_then_it_ends):
+            pass
+    assert told == [f"guest cpus-1 waits for cores: process {other.pid} on its machine leased {core}"]
