@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.cores.leases import host_cores
-from orchestrator.errors import GuestError, PrerequisiteError
+from orchestrator.errors import GuestError, PrerequisiteError, VbstudyError
 from orchestrator.files import locked, write_durably, write_private
 from orchestrator.inventory import GuestSpec, Observation, host_name
 from orchestrator.providers import inside, machines
@@ -79,17 +79,18 @@ class VagrantProvider:
         began = time.perf_counter()
         vagrant, hypervisor = self._vagrant(guest), self._hypervisor(guest)
         self._stopped.discard(guest.name)
-        vagrant.end()
-        self._up(guest, vagrant, hypervisor)
-        hypervisor.pin(self._machine(guest), cores)
-        connection = self._connection(guest, vagrant)
         try:
+            vagrant.end()
+            self._up(guest, vagrant, hypervisor)
+            hypervisor.pin(self._machine(guest), cores)
+            connection = self._connection(guest, vagrant)
             connection.connect()
+            self._open[guest.name] = connection
+            self._ready_file(guest).touch()
         except BaseException:
-            connection.close()
+            with contextlib.suppress(VbstudyError):  # why it failed matters more
+                self.stop(guest)
             raise
-        self._open[guest.name] = connection
-        self._ready_file(guest).touch()
         self._start_s[guest.name] = time.perf_counter() - began
         return connection
 

@@ -135,6 +135,25 @@ def test_a_machine_that_is_stopped_while_it_starts_is_not_made_anew(tmp_path, to
     assert calls(tools) == ["vagrant up", "vagrant up"]
 
 
+@pytest.mark.parametrize("fails", ["up", "pin", "address"])
+def test_a_machine_whose_start_fails_is_switched_off(tmp_path, tools, fails):
+    made = provider(tmp_path)
+    up(made, tmp_path)
+    machine = made._machine(ONE)
+    (tools / "virsh").write_text(f"""#!/bin/sh
+cd {tools}
+case $* in
+*vcpucount*) echo 1 ;; *vcpuinfo*) [ {fails} = pin ] || printf 'VCPU: 0\\nCPU Affinity: y\\n' ;;
+*list*) echo {machine} ;; *domstate*) echo running ;; *destroy*) echo off >> calls ;;
+esac
+""")
+    (tools / "failures").write_text("2" if fails == "up" else "0")
+    why = {"up": "it does not boot", "pin": "cannot be held", "address": "reports no address"}[fails]
+    with pytest.raises(GuestError, match=why):
+        made.start(ONE, (0,))
+    assert (tools / "calls").read_text().splitlines()[-1] == "off"
+
+
 def test_removing_a_copied_study_leaves_the_machine_of_the_other_one(tmp_path, tools):
     (tmp_path / "a").mkdir()
     up(provider(tmp_path / "a"), tmp_path)
