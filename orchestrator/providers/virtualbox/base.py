@@ -132,11 +132,20 @@ class Base:
         return source
 
     def _made_from(self, file: Path) -> VirtualBoxMachine:
-        """Another file, or other bytes in it, is another base."""
-        seen = file.resolve().stat()
-        identity = f"{file.resolve()} {seen.st_size} {seen.st_mtime_ns}"
-        name = f"base-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
-        return VirtualBoxMachine(self._api, self._folder / name, self._mark, "base image")
+        """Another file, or other bytes in it, is another base. Of a file that is gone it is the only one."""
+        bases = list(self._folder.glob("base-*"))
+        if file.exists():
+            seen = file.resolve().stat()
+            identity = f"{file.resolve()} {seen.st_size} {seen.st_mtime_ns}"
+            folder = self._folder / f"base-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+        elif len(bases) == 1:
+            (folder,) = bases
+        else:
+            raise PrerequisiteError(
+                f"{file}: is gone, and guests are made from it: put it back; where study.toml has its url, "
+                "`vbstudy provision` fetches it"
+            )
+        return VirtualBoxMachine(self._api, folder, self._mark, "base image")
 
     def _from_disk(self, made: VirtualBoxMachine, file: Path) -> None:
         """A copy, as VDI, so that VirtualBox never writes to the user's file nor takes its number."""

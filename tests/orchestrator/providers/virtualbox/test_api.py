@@ -21,7 +21,7 @@ from orchestrator.cores import topology
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError, PrerequisiteError, UsageError
 from orchestrator.guests.provision import _require_tools
-from orchestrator.inventory import GuestSpec, Now, Observation
+from orchestrator.inventory import GuestSpec, Now, Observation, host_name
 from orchestrator.providers import inside
 from orchestrator.providers.virtualbox import api, base, errors, host, machine, settings
 from orchestrator.study.schema import parse
@@ -275,6 +275,26 @@ def test_virtualbox_forgets_an_image_that_it_got_to_know_by_copying_it(tmp_path,
     with pytest.raises(GuestError) if code else contextlib.nullcontext():
         made._copy(image, str(tmp_path / "disk.vdi"))
     assert vbox.root.hard_disks == before
+
+
+@pytest.mark.parametrize("bases", [0, 1, 2])
+def test_guests_of_an_image_that_was_deleted_go_on_with_the_base_that_was_made_of_it(tmp_path, bases):
+    vbox, folders = vbox_of((7, 2)), [tmp_path / "guests" / f"base-{number}" for number in range(bases)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    vbox.root.find_machine = lambda name: Fake(
+        settings_file_path=str(folders[0] / "a.vbox"),
+        accessible=True,
+        snapshot_count=1,
+        current_snapshot=Fake(id_p="1-2"),
+    )
+    table = parse(f'[provider]\nkind = "virtualbox"\nbase = "a.vdi"\n{WORKLOAD}').provider
+    made = base.Base(connected(vbox), table, tmp_path, tmp_path / "guests", lambda text: None)
+    if bases == 1:
+        assert made.source() == base.Source(machine=host_name(folders[0]), snapshot="1-2")
+    else:
+        with pytest.raises(PrerequisiteError, match="a.vdi: is gone, .*: put it back"):
+            made.source()
 
 
 def test_a_task_that_does_not_end_is_told():
