@@ -118,7 +118,7 @@ class QemuMachine:
             )
             closing.callback(os.close, printed)
             closing.callback(os.close, log)
-            _children.append(keeper)
+            _children.add(keeper)
             process = subprocess.Popen(
                 [*command, "-serial", f"file:/dev/fd/{printed}"],
                 cwd=self.folder,
@@ -128,7 +128,7 @@ class QemuMachine:
                 pass_fds=[printed],
                 start_new_session=True,
             )
-        _children.append(process)
+        _children.add(process)
         return lambda: process.poll() is None
 
     def _command(self, hardware: QemuHardware, image: Image, port: int, *, resume: bool) -> list[str]:
@@ -193,7 +193,7 @@ class QemuMachine:
         processes.end(self._keepers, self.name, LAST_WORDS_S)
         for process in list(_children):
             if process.poll() is not None:
-                _children.remove(process)
+                _children.discard(process)  # unless another machine's thread did
         self._control.unlink(missing_ok=True)
         self.port_file.unlink(missing_ok=True)
 
@@ -203,7 +203,7 @@ class QemuMachine:
             shutil.rmtree(self.folder)
 
 
-_children: list[subprocess.Popen[bytes]] = []  # kept until they end, so that none stays a zombie
+_children: set[subprocess.Popen[bytes]] = set()  # kept until they end, so that none stays a zombie
 
 
 def _disk(name: str, file: str, form: str) -> list[str]:

@@ -55,6 +55,7 @@ class QemuProvider:
         self._boot_s: dict[str, float] = {}
         self._prepared: tuple[Image, str, str] | None = None
         self._lock = threading.Lock()
+        self._stopped: set[str] = set()  # while a start goes on in another thread
 
     def check(self) -> list[str]:
         if missing := missing_packages():
@@ -85,6 +86,7 @@ class QemuProvider:
         _require_programs()
         self.create(guest)
         machine, hardware = self._machine(guest), self._hardware(guest)
+        self._stopped.discard(guest.name)
         machine.stop()
         workers = machine.workers_in_snapshot(hardware)
         connection = None
@@ -92,6 +94,8 @@ class QemuProvider:
             try:
                 connection = self._boot(guest, hardware, cores, resume=True)
             except GuestError as error:
+                if guest.name in self._stopped:
+                    raise
                 self._notify(f"guest {guest.name}: boots, its snapshot cannot be resumed: {error.message}")
                 workers = None
         connection = connection or self._boot(guest, hardware, cores)
@@ -143,6 +147,7 @@ class QemuProvider:
         return self._machine(guest).processes()
 
     def stop(self, guest: GuestSpec) -> None:
+        self._stopped.add(guest.name)
         self._machine(guest).stop()
 
     def destroy(self, guest: GuestSpec) -> None:

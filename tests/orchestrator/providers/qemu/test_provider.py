@@ -10,6 +10,7 @@ import pytest
 from guest.machine import fingerprint
 from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.inventory import guest_spec
+from orchestrator.providers.qemu import machine as machines
 from orchestrator.providers.qemu import provider as qemu
 from orchestrator.providers.qemu.image import Image
 from orchestrator.providers.qemu.machine import QemuMachine
@@ -76,6 +77,48 @@ def test_a_snapshot_fits_another_cpu_or_kernel_below_under_emulation_alone(provi
     assert before["tcg"] == hardware("tcg")
 
 
+def keep_snapshot(machine, hardware, workers):
+    kept = {"hardware": dataclasses.asdict(hardware), "workers": workers}
+    machine._snapshot.write_text(json.dumps(kept))
+    machine.overlay.touch()
+
+
+def test_a_guest_that_is_stopped_while_it_resumes_keeps_its_snapshot_and_does_not_boot(provider, monkeypatch):
+    guest, starts = guest_spec(1), []
+    machine = provider._machine(guest)
+    keep_snapshot(machine, provider._hardware(guest), ["old"])
+
+    def boot(guest, hardware, cores, *, resume=False):
+        starts.append("resumed" if resume else "cold")
+        provider.stop(guest)
+        raise GuestError("its machine ended")
+
+    monkeypatch.setattr(provider, "_boot", boot)
+    for _ in range(2):
+        with pytest.raises(GuestError, match="its machine ended"):
+            provider.start(guest, (0,))
+    assert starts == ["resumed", "resumed"]
+    assert provider.said == []
+
+
+def test_two_machines_that_end_at_once_are_both_stopped(tmp_path, monkeypatch):
+    """The other one's thread forgets a process between two steps of this one's."""
+    first, second = (QemuMachine(tmp_path / name) for name in ("a", "b"))
+
+    class Ended:
+        polled = False
+
+        def poll(self):
+            if not self.polled:
+                self.polled = True
+                second.kill()
+            return 0
+
+    monkeypatch.setattr(machines, "_children", {Ended()})
+    first.kill()
+    assert not machines._children
+
+
 def test_a_guest_whose_snapshot_cannot_be_resumed_boots_once_and_takes_another_one(provider, monkeypatch):
     guest, starts, broken = guest_spec(1), [], True
     machine = provider._machine(guest)
@@ -92,17 +135,12 @@ def test_a_guest_whose_snapshot_cannot_be_resumed_boots_once_and_takes_another_o
         return Connection()
 
     def take(guest, machine, hardware, connection):
-        keep(hardware, ["fresh"])
+        keep_snapshot(machine, hardware, ["fresh"])
         return ("fresh",)
-
-    def keep(hardware, workers):
-        kept = {"hardware": dataclasses.asdict(hardware), "workers": workers}
-        machine._snapshot.write_text(json.dumps(kept))
-        machine.overlay.touch()
 
     monkeypatch.setattr(provider, "_boot", boot)
     monkeypatch.setattr(provider, "_take_snapshot", take)
-    keep(provider._hardware(guest), ["old"])
+    keep_snapshot(machine, provider._hardware(guest), ["old"])
     assert provider.start(guest, (0,)).workers == ("fresh",)
     assert starts == ["resumed", "cold"]
     assert provider.said == [
