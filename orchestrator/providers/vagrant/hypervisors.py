@@ -84,13 +84,13 @@ class Libvirt:
         if self._state(machine):
             self._command("undefine", machine)
         disk = f"{machine}.img"  # so called by vagrant-libvirt
-        for pool in self._command("pool-list", "--name").split():
-            if disk in self._command("vol-list", pool).split():
+        for pool in _lines(self._command("pool-list", "--name")):
+            if disk in (line.split()[0] for line in _lines(self._command("vol-list", pool))):
                 self._command("vol-delete", disk, "--pool", pool)
 
     def _state(self, machine: str) -> str:
         """Its state in libvirt's words; nothing when there is no such machine."""
-        if machine not in self._command("list", "--all", "--name").split():
+        if machine not in _lines(self._command("list", "--all", "--name")):
             return ""
         return self._command("domstate", machine).strip()
 
@@ -98,6 +98,11 @@ class Libvirt:
         command = ["virsh", "-q", "-c", self._uri, *arguments]
         failure = failure or f"`virsh {' '.join(arguments)}` failed"
         return processes.output(command, failure, TIMEOUT_S, _environment())
+
+
+def _lines(text: str) -> list[str]:
+    """What virsh lists, one a line: names may have spaces."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def parse_vcpuinfo(text: str) -> dict[int, set[int]]:

@@ -78,10 +78,19 @@ def test_removing_what_libvirt_does_not_have_asks_and_changes_nothing(program, t
 
 
 def test_a_disk_without_a_machine_is_removed(program, tmp_path):
-    script = "case $* in *pool-list*) echo default ;; *vol-list*) echo ' vm.img  /images/vm.img' ;; esac"
-    program("virsh", script)
+    program(
+        "virsh",
+        """
+case "$*" in
+*pool-list*) printf 'default\\nmy disks\\n\\n' ;;
+*"vol-list my disks") printf ' a vm.img   /a b/a vm.img\\n vm.img     /a b/vm.img\\n' ;;
+*"vol-list default") echo ' not vm.img   /images/not vm.img' ;;
+*vol-list*) exit 1 ;;
+esac""",
+    )
     Libvirt().remove("vm")
-    assert "vol-delete vm.img --pool default" in (tmp_path / "calls").read_text()
+    deleted = [line for line in (tmp_path / "calls").read_text().splitlines() if "vol-delete" in line]
+    assert [line.partition("vol-delete ")[2] for line in deleted] == ["vm.img --pool my disks"]
 
 
 def test_the_settings_of_a_virtualbox_machine_are_read():
