@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.files import write_private
+from orchestrator.text import Say
+from orchestrator.transport.connection import Connection
 
 LABEL = "cidata"  # cloud-init looks for a disk of this name
 
@@ -50,6 +52,13 @@ def seed_iso(
     file = io.BytesIO()
     _write_iso(file, {"user-data": user_data.encode(), "meta-data": meta_data.encode()})
     write_private(path, file.getvalue())
+
+
+def settle(guest: str, connection: Connection, timeout_s: float, notify: Say) -> None:
+    """Waits until the image has done what it does at its first boot."""
+    done = connection.run(["cloud-init", "status", "--wait"], {}, timeout_s)
+    if done.status != 0:  # what we need of it is seen when the guest is observed
+        notify(f"guest {guest}: cloud-init reports problems: {done.stdout.strip()[-200:]}")
 
 
 def _write_iso(file: io.BytesIO, contents: dict[str, bytes]) -> None:

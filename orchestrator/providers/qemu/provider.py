@@ -18,7 +18,7 @@ from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores, host_memory_mib
 from orchestrator.errors import GuestError, PrerequisiteError, VbstudyError
 from orchestrator.inventory import GuestSpec, Observation, guest_for
-from orchestrator.providers import inside, machines
+from orchestrator.providers import cloud_init, inside, machines
 from orchestrator.providers.qemu import image as images
 from orchestrator.providers.qemu import kvm, scripts, seed, warm
 from orchestrator.providers.qemu.image import Image
@@ -205,9 +205,7 @@ class QemuProvider:
     def _settle(self, guest: GuestSpec, connection: WarmConnection) -> None:
         """Waits until the user's image has done what it does at its first boot, and checks whether it can
         train."""
-        done = connection.run(["cloud-init", "status", "--wait"], {}, self._settings.boot_timeout_s)
-        if done.status != 0:  # what we need of it is seen below
-            self._notify(f"guest {guest.name}: cloud-init reports problems: {done.stdout.strip()[-200:]}")
+        cloud_init.settle(guest.name, connection, self._settings.boot_timeout_s, self._notify)
         version, asked = inside.inspect(guest.name, connection).python, self._settings.python_version
         if asked and not version.startswith(f"{asked}."):
             raise GuestError(

@@ -114,6 +114,8 @@ class VirtualBoxProvider:
             if resumes:
                 machine.restore_snapshot()
             port = self._power_up(guest, machine, cores, began)
+            if not resumes and self._settings.cloud_init:
+                self._settle(guest, machine, port)
             if not resumes and self._settings.snapshot != "off":
                 port = self._take_snapshot(guest, machine, cores, port)
             connection = self._connect(machine, port)
@@ -231,6 +233,14 @@ class VirtualBoxProvider:
                     break
                 time.sleep(0.05)
         raise GuestError(f"guest {guest.name}: VirtualBox does not forward a port to it (last tried: {port})")
+
+    def _settle(self, guest: GuestSpec, machine: VirtualBoxMachine, port: int) -> None:
+        """Its connection ends here: a snapshot must not hold the guest's end of one that is gone by then."""
+        connection = self._connect(machine, port)
+        try:
+            cloud_init.settle(guest.name, connection, self._settings.boot_timeout_s, self._notify)
+        finally:
+            connection.close()
 
     def _take_snapshot(
         self, guest: GuestSpec, machine: VirtualBoxMachine, cores: tuple[int, ...], port: int

@@ -24,9 +24,11 @@ from orchestrator.guests.provision import _require_tools
 from orchestrator.inventory import GuestSpec, Now, Observation, host_name
 from orchestrator.providers import inside
 from orchestrator.providers.virtualbox import api, base, errors, host, machine, settings
+from orchestrator.providers.virtualbox.provider import VirtualBoxProvider
+from orchestrator.store.store import Store
 from orchestrator.study.schema import parse
 from orchestrator.sweep.status import _state
-from orchestrator.transport.connection import LocalConnection
+from orchestrator.transport.connection import Completed, LocalConnection
 
 CONSTANTS = json.loads((Path(__file__).parent / "constants.json").read_text())
 WORKLOAD = '[[workload]]\nmodel = "lenet1"\ndataset = "digits"\n'
@@ -167,6 +169,33 @@ def test_a_machine_that_is_off_is_not_stopped_before_its_process_is_gone(tmp_pat
         stopping.join(120)
         assert not stopping.is_alive()
     assert host.processes_of(stopped.name, tmp_path) == []
+
+
+# ---- its start ----
+
+
+@pytest.mark.parametrize("snapshot", ["live", "saved", "off"])
+def test_a_cloud_image_has_done_its_first_boot_before_its_snapshot_is_taken(tmp_path, monkeypatch, snapshot):
+    keys = f'base = "a.vdi"\ncloud_init = true\nsnapshot = "{snapshot}"'
+    study = parse(f'[provider]\nkind = "virtualbox"\n{keys}\n{WORKLOAD}')
+    made, done = VirtualBoxProvider(study, Store(tmp_path), print), []
+
+    class Connection:
+        def run(self, argv, env, timeout_s):
+            done.append(" ".join(argv))
+            return Completed(status=0, stdout="", stderr="")
+
+        def close(self):
+            done.append("close")
+
+    there = Fake(has_snapshot=lambda: False, stop=lambda: None)
+    monkeypatch.setattr(made, "create", lambda guest: None)
+    monkeypatch.setattr(made, "_machine", lambda guest: there)
+    monkeypatch.setattr(made, "_power_up", lambda *arguments: 1)
+    monkeypatch.setattr(made, "_connect", lambda machine, port: Connection())
+    monkeypatch.setattr(made, "_take_snapshot", lambda *arguments: done.append("snapshot"))
+    made.start(GuestSpec(name="cpus-1", cpus=1), (0,))
+    assert done == ["cloud-init status --wait", "close"] + ["snapshot"] * (snapshot != "off")
 
 
 # ---- calls and tasks ---------------------------------------------------------------------------
