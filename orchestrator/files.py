@@ -9,11 +9,12 @@ import os
 import shutil
 import stat
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from orchestrator.errors import GuestError, storage_error
+from orchestrator.errors import GuestError, UsageError, storage_error
 
 LOCK_POLL_S = 0.2
 
@@ -75,6 +76,17 @@ def remove_folder(folder: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:
         subprocess.run(["rm", "-rf", "--", folder], check=False)  # noqa: S607  (which has no limit of levels)
+
+
+def temporary_place() -> str:
+    """Where temporary folders of programs are made. Raises UsageError where PYTHONPATH cannot name it."""
+    place = tempfile.gettempdir()
+    if os.pathsep in place:
+        raise UsageError(
+            f"{place}: the start-up hooks go there, and a path with a colon cannot stand in PYTHONPATH; set "
+            "TMPDIR to another folder"
+        )
+    return place
 
 
 def make_private(folder: Path) -> None:

@@ -78,8 +78,14 @@ def hook_settings(
     out: Path, work: Path, library: Path, *, watch: bool = False, paths: str = "", **settings: Any
 ) -> dict[str, str]:
     """Writes the start-up hook; returns the environment that makes its Python processes run it.
-    They import `vbstudy` from `library` where it is not installed. `paths` to modules come after the hook."""
+    They import `vbstudy` from `library` where it is not installed. `paths` to modules come after the hook.
+    Raises ProjectError where they would not find it."""
     folder = out / HOOKS
+    if os.pathsep in str(folder):
+        raise ProjectError(
+            f"{folder}: a path with a colon cannot stand in PYTHONPATH, so the start-up hook would not run: "
+            "use another folder"
+        )
     copy_hooks("guest.projects", folder)
     if settings.get("pools") is not None:
         import threadpoolctl

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from orchestrator.errors import STORAGE_ERRNOS, UnmetError, UsageError
-from orchestrator.files import make_writable, remove_folder
+from orchestrator.files import make_writable, remove_folder, temporary_place
 from orchestrator.study.snapshots import SKIPPED
 
 COPY_LIMIT_BYTES = 2 << 30
@@ -51,8 +51,8 @@ def check_size(folder: Path) -> None:
 @contextlib.contextmanager
 def scratch(prefix: str, argv: Sequence[str]) -> Iterator[Path]:
     """A temporary folder for the runs of a program. Raises UnmetError when it cannot be read as they
-    left it."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    left it, UsageError as `temporary_place`."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=temporary_place()))
     try:
         yield folder
     except RecursionError:

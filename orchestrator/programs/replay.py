@@ -20,6 +20,7 @@ from guest.replay import program, recording, streams
 from guest.replay.library import LibraryUnavailableError
 from guest.replay.recording import Level, Recording
 from orchestrator.errors import PrerequisiteError, ProtocolError, StoreError, UsageError
+from orchestrator.files import temporary_place
 
 POLL_S = 0.2
 STOP_S = 5.0
@@ -96,7 +97,7 @@ def replay(recorded: Recording, command: Sequence[str]) -> tuple[Ended, list[str
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="vbstudy-replay-") as folder:
+    with tempfile.TemporaryDirectory(prefix="vbstudy-replay-", dir=temporary_place()) as folder:
         try:
             yield Path(folder)
         except OSError as error:

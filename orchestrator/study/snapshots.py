@@ -47,7 +47,14 @@ class Snapshot:
 
 def prepare(study: Study, store: Store) -> dict[str, Snapshot]:
     """Takes the snapshots that are missing, and compares those of folders with what the folders hold now.
-    Raises UsageError for a source that is not there, or that changed since its snapshot."""
+    Raises UsageError for a source that is not there, or that changed since its snapshot, and for a study in
+    a folder that sandboxes cannot run projects in."""
+    folder = store.directory.resolve()
+    if study.projects and study.provider.kind == "local" and os.pathsep in str(folder):
+        raise UsageError(
+            f"{folder}: a path with a colon cannot stand in PYTHONPATH, so the start-up hook of projects "
+            "would not run: move the study to another folder"
+        )
     return {table.name: _prepare(table, store) for table in study.projects}
 
 

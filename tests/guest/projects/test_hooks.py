@@ -39,6 +39,13 @@ def run(tmp_path, code: str, *, files=None, watch=False, seed=7, deterministic=F
     return done.stdout, notices.read(tmp_path / prepare.NOTICED)
 
 
+def test_a_folder_that_pythonpath_cannot_name_is_refused_for_the_hook_would_not_run(tmp_path):
+    with pytest.raises(
+        prepare.ProjectError, match="a:b/hooks: a path with a colon cannot stand in PYTHONPATH"
+    ):
+        run(tmp_path / "a:b", "")
+
+
 def overrides(noticed):
     return {(o.what, o.value, o.where) for o in notices.overrides(noticed)}
 

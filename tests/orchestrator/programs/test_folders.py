@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import stat
+import tempfile
 
+import pytest
+
+from orchestrator.errors import UsageError
 from orchestrator.files import remove_folder
-from orchestrator.programs import folders
+from orchestrator.programs import folders, replay
 
 
 def test_the_copy_of_a_folder_that_is_read_only_can_be_written_to_and_removed(tmp_path):
@@ -19,3 +23,14 @@ def test_the_copy_of_a_folder_that_is_read_only_can_be_written_to_and_removed(tm
     assert [stat.S_IMODE(each.stat().st_mode) for each in (copy, copy / "below")] == [0o755, 0o755]
     remove_folder(copy)
     assert not copy.exists()
+
+
+def test_temporary_folders_that_pythonpath_cannot_name_are_refused_before_the_first_run(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "a:b").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a:b"))
+    for folder in (folders.scratch("vbstudy-try-", ()), replay._folder()):
+        with pytest.raises(UsageError, match="a:b: .* cannot stand in PYTHONPATH; set TMPDIR"), folder:
+            pass
+    assert not list((tmp_path / "a:b").iterdir())

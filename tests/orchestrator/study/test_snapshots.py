@@ -81,6 +81,12 @@ def test_wheels_that_are_not_there_are_told(project, store):
         snapshots.prepare(parsed, store)
 
 
+def test_sandboxes_run_no_project_of_a_study_that_pythonpath_cannot_name(project, tmp_path):
+    (tmp_path / "a:b").mkdir()
+    with pytest.raises(UsageError, match="a:b: a path with a colon .* move the study"):
+        prepare(Store(tmp_path / "a:b"))
+
+
 def names(store):
     with tarfile.open(store.projects / "mine.tar") as archive:
         return archive.getnames()
