@@ -45,7 +45,7 @@ class Predictions:
         flat = values.ravel()
         if flat.dtype.kind in "iub":
             return flat.astype(np.int64)
-        if np.isfinite(flat).all() and (flat == np.rint(flat)).all() and (flat >= 0).all():
+        if _are_whole(flat) and (flat >= 0).all():
             return flat.astype(np.int64)
         return None
 
@@ -124,9 +124,19 @@ def checked(values: np.ndarray, truth: np.ndarray | None, name: str) -> Predicti
         )
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
-    if truth is not None and (truth.ndim != 1 or len(truth) != len(values) or truth.dtype.kind not in "iub"):
+    if truth is not None and (truth.ndim != 1 or len(truth) != len(values)):
         raise ArtifactError(f"{name}: {len(values)} predictions, but true classes of shape {truth.shape}")
+    if truth is not None and truth.dtype.kind == "f" and _are_whole(truth):
+        truth = truth.astype("int64")
+    if truth is not None and truth.dtype.kind not in "iub":
+        raise ArtifactError(f"{name}: true classes are whole numbers, and here they are {truth.dtype}")
     return Predictions(values=values, y_true=truth)
+
+
+def _are_whole(values: np.ndarray) -> bool:
+    import numpy as np
+
+    return bool(np.isfinite(values).all() and (values == np.rint(values)).all())
 
 
 def _numpy(path: Path) -> dict[str, np.ndarray]:

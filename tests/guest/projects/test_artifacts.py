@@ -70,13 +70,14 @@ def test_a_whole_torch_model_is_refused_with_what_to_write_instead(tmp_path):
 
 def test_predictions_are_classes_scores_or_other_numbers(tmp_path):
     np.save(tmp_path / "classes.npy", np.array([1, 0, 2]))
-    np.savez(tmp_path / "scores.npz", logits=np.eye(3, dtype=np.float32), labels=np.array([0, 1, 2]))
+    np.savez(tmp_path / "scores.npz", logits=np.eye(3, dtype=np.float32), labels=np.array([0, 1.0, 2]))
     np.save(tmp_path / "numbers.npy", np.array([0.5, 1.25]))
     (tmp_path / "table.csv").write_text("class\n1\n0\n")
     assert artifacts.load_predictions(tmp_path / "classes.npy").classes().tolist() == [1, 0, 2]
     scores = artifacts.load_predictions(tmp_path / "scores.npz")
     assert scores.classes().tolist() == [0, 1, 2]
     assert scores.y_true.tolist() == [0, 1, 2]
+    assert scores.y_true.dtype == np.int64
     assert artifacts.load_predictions(tmp_path / "numbers.npy").classes() is None
     assert artifacts.load_predictions(tmp_path / "table.csv").classes().tolist() == [1, 0]
 
@@ -103,6 +104,12 @@ def test_the_numbers_that_pandas_gives_several_columns_are_no_sample(tmp_path, t
         ("p.npy", np.zeros((2, 2, 2)), r"\(2, 2, 2\) of float64"),
         ("p.npz", {"x": np.ones(2), "y": np.ones(2)}, "has the arrays x, y"),
         ("p.npz", {"logits": np.ones((2, 2)), "y_true": np.ones(3, int)}, "2 predictions, but true classes"),
+        (
+            "p.npz",
+            {"pred": np.ones(2), "y": np.array([1, np.inf])},
+            "whole numbers, and here they are float64",
+        ),
+        ("p.npz", {"pred": np.ones(2), "y": np.array(["a", "b"])}, "and here they are <U1"),
     ],
 )
 def test_predictions_that_cannot_be_compared_are_told(tmp_path, name, arrays, told):
