@@ -3,6 +3,7 @@ cannot be read otherwise are refused, with what to write instead."""
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import zipfile
 from collections.abc import Callable
@@ -29,16 +30,20 @@ class ArtifactError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
-    """`values` are classes (N,) of integers, scores (N, C), or other numbers (N,); `y_true` classes (N,)."""
+    """`values` are classes (N,) of integers, scores (N, C), or other numbers (N,); `y_true` classes (N,).
+    Where `mixed`, the columns (N, C) are no scores."""
 
     values: np.ndarray
     y_true: np.ndarray | None
+    mixed: bool = False
 
     def classes(self) -> np.ndarray | None:
         """(N,) int64, or None where the values are no classes and no scores of several."""
         import numpy as np
 
         values = self.values
+        if self.mixed:
+            return None
         if values.ndim == 2:
             best: np.ndarray = values.argmax(axis=1)
             return best
@@ -97,7 +102,8 @@ def load_predictions(path: Path) -> Predictions:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         refused = " (arrays of objects are pickles, which are never loaded)" if "pickle" in str(error) else ""
         raise ArtifactError(f"{path.name}: cannot be read: {error}{refused}") from None
-    return checked(values, truth, path.name)
+    found = checked(values, truth, path.name)
+    return dataclasses.replace(found, mixed=reader is _csv and _is_mixed(found.values))
 
 
 def _array_alone(path: Path) -> tuple[np.ndarray, None]:
@@ -149,9 +155,30 @@ def _numpy(path: Path) -> dict[str, np.ndarray]:
         return {name: arrays[name] for name in arrays.files}
 
 
-def _csv(path: Path) -> tuple[np.ndarray, None]:
-    with path.open(encoding="utf-8") as file:
-        return csv_values.read(file), None
+def _csv(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """Of a table the columns that are named so, or all."""
+    import numpy as np
+
+    with path.open(encoding="utf-8-sig") as file:
+        head = csv_values.cells(file.readline())
+        named = [next((n for n in known if n in head), None) for known in (PREDICTED, TRUTHS)]
+        if named[0] is None:
+            file.seek(0)
+            return csv_values.read(file), None
+        columns = [head.index(name) for name in named if name is not None]
+        predicted, *truth = np.loadtxt(file, delimiter=",", usecols=columns, ndmin=2, unpack=True)
+    # Targets of a regression are no classes.
+    return predicted, next((each for each in truth if _are_whole(each)), None)
+
+
+def _is_mixed(table: np.ndarray) -> bool:
+    """Whether a table has other columns than scores: one of whole numbers, and rows that are no probabilities
+    (those of trees are 0 and 1)."""
+    import numpy as np
+
+    if table.ndim == 1 or not (table == np.rint(table)).all(axis=0).any():
+        return False
+    return not ((table >= 0).all() and np.allclose(table.sum(axis=1), 1))
 
 
 def _refused(path: Path) -> dict[str, np.ndarray]:

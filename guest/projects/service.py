@@ -252,6 +252,11 @@ def _predictions(project: ProjectSpec, work: Path, out: Path) -> dict[str, str]:
     if path is None:
         return {}
     found = artifacts.load_predictions(path)
+    if found.mixed:
+        raise artifacts.ArtifactError(
+            f"{path.name}: a column of whole numbers is none of scores: name the column of predicted classes "
+            "y_pred and that of true ones y_true, or write the scores alone"
+        )
     if found.y_true is None:
         np.savez(out / PREDICTIONS, last=found.values)
     else:

@@ -97,8 +97,6 @@ def read(path: Path, role: Role) -> FileSeen:
 def _predictions(path: Path) -> FileSeen:
     found, table = artifacts.load_predictions(path), path.suffix.lower() == ".csv"
     classes = found.classes()
-    if table and found.values.ndim == 2 and (found.values == found.values.round()).all(axis=0).any():
-        classes = None  # a column of whole numbers is none of scores
     return FileSeen(
         role=Role.PREDICTIONS,
         digest=_bytes(path)[0] if table else hash_arrays(artifacts.load_weights(path)),

@@ -88,13 +88,38 @@ def test_predictions_are_classes_scores_or_other_numbers(tmp_path):
         ("0,1,2\n0.5,0.25,0.25\n0.25,0.5,0.25\n", [0, 1]),
         ("0,1\n0,5\n1,3\n", [5, 3]),  # identifiers below pandas' numbers
         ("0,1\n1,0\n2,3\n", [1, 0, 3]),  # identifiers without a header
-        ("0,2,1\n1,2,0\n1,2,0\n", [1, 1, 1]),
+        ("0,2,1\n1,2,0.5\n0.5,2.5,0\n", [1, 1, 1]),
         ("0\n1\n2\n", [0, 1, 2]),
     ],
 )
 def test_the_numbers_that_pandas_gives_several_columns_are_no_sample(tmp_path, text, classes):
     (tmp_path / "table.csv").write_text(text)
     assert artifacts.load_predictions(tmp_path / "table.csv").classes().tolist() == classes
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "truth"),
+    [
+        ("y_true,y_pred\n0,1\n0,2\n", [1, 2], [0, 0]),
+        ("file,y_pred,sure,labels\na,1,0.5,0\nb,2,0.75,2\n", [1, 2], [0, 2]),
+        ("\ufeffy_true,y_pred\n1.5,1.25\n2.5,0.5\n", [1.25, 0.5], None),
+    ],
+)
+def test_columns_of_a_table_are_known_by_their_names(tmp_path, text, values, truth):
+    (tmp_path / "table.csv").write_text(text)
+    found = artifacts.load_predictions(tmp_path / "table.csv")
+    assert found.values.tolist() == values
+    assert (None if found.y_true is None else found.y_true.tolist()) == truth
+
+
+def test_a_column_of_whole_numbers_is_none_of_scores_but_in_probabilities(tmp_path):
+    for text, classes in (
+        ("true,guess\n2,1\n2,2\n", None),
+        ("p0,p1\n0.0,1.0\n1.0,0.0\n0.0,1.0\n", [1, 0, 1]),
+    ):
+        (tmp_path / "table.csv").write_text(text)
+        found = artifacts.load_predictions(tmp_path / "table.csv").classes()
+        assert (found if found is None else found.tolist()) == classes
 
 
 @pytest.mark.parametrize(

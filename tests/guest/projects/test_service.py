@@ -49,6 +49,13 @@ def test_predictions_of_more_bytes_than_are_collected_are_refused_with_the_limit
         service._predictions(project, tmp_path, tmp_path)
 
 
+def test_a_table_of_classes_without_their_names_is_refused_with_what_to_write(tmp_path):
+    project = dataclasses.replace(PROJECT, predictions="table.csv")
+    (tmp_path / "table.csv").write_text("true,guess\n2,1\n2,2\n")
+    with pytest.raises(ArtifactError, match=r"table.csv: a column of whole numbers .* y_pred and .* y_true"):
+        service._predictions(project, tmp_path, tmp_path)
+
+
 def test_a_project_that_sees_fewer_cores_than_its_guest_was_made_with_is_refused(tmp_path):
     files = ProjectFiles(archive="", archive_sha256="", tree_sha256="", commit="", wheels="")
     workload = dataclasses.replace(factories.workload(), project=PROJECT)
