@@ -20,6 +20,7 @@ PICKLES = (".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle")
 TORCH = (".pt", ".pth", ".bin", ".ckpt")
 STATES = ("state_dict", "model_state_dict", "model", "weights", "net")
 PREDICTED = ("predictions", "logits", "last", "probabilities", "scores", "y_pred", "pred", "arr_0")
+NUMBERS, TEXT_AND_TIMES = "fiubc", "USMm"  # kinds of dtypes; V may be numbers that numpy has not (bfloat16)
 TRUTHS = ("y_true", "labels", "targets", "y", "y_test")
 INSTEAD = "write a .safetensors, .npz or .weights.h5 file, or torch.save(model.state_dict(), ...)"
 
@@ -249,7 +250,7 @@ def _hdf5(file: Any) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
 
     def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and item.dtype.kind in "fiub":
+        if isinstance(item, h5py.Dataset) and item.dtype.kind in NUMBERS:
             found[name] = np.asarray(item)
 
     with h5py.File(file, "r") as opened:

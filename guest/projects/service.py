@@ -54,6 +54,7 @@ from guest.runner import MessageWriter, Progress, artifact, heartbeat
 from guest.training.training import hash_arrays
 from vbstudy.exact import launch
 
+LARGEST = 8  # bytes of a number in safetensors: it has no long double, and no complex one of two float64
 KEPT = ("version", "exact")  # of what a framework was at the end: facts of its own
 
 
@@ -231,15 +232,29 @@ def _written(what: str, declared: str, work: Path, out: Path) -> Path | None:
 
 
 def _weights(project: ProjectSpec, work: Path, out: Path) -> tuple[str, str]:
-    """SHA-256 of the arrays, and of the file as it was written; the arrays go to WEIGHTS."""
+    """SHA-256 of the arrays but for text and times, and of the file as it was written; those that safetensors
+    can store go to WEIGHTS. Raises ArtifactError where there are none."""
     import numpy as np
     from safetensors.numpy import save_file
 
     path = _written("weights", project.weights, work, out)
     if path is None:
         return "", ""
-    arrays = artifacts.load_weights(path)
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, out / WEIGHTS)
+    found = artifacts.load_weights(path)
+    arrays = {
+        name: array for name, array in found.items() if array.dtype.kind not in artifacts.TEXT_AND_TIMES
+    }
+    kept = {
+        name: np.ascontiguousarray(array)
+        for name, array in arrays.items()
+        if array.dtype.kind in artifacts.NUMBERS and array.itemsize <= LARGEST
+    }
+    if not kept:
+        types = ", ".join(sorted({str(array.dtype) for array in found.values()}))
+        raise artifacts.ArtifactError(
+            f"{path.name}: has only arrays of {types}: write float64, or smaller numbers"
+        )
+    save_file(kept, out / WEIGHTS)
     return hash_arrays(arrays), artifact(path).sha256
 
 

@@ -6,13 +6,14 @@ import os
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from guest.machine.threads import ThreadMismatchError
 from guest.machine.tiers import EXACT_TENSORFLOW_THREADS
 from guest.projects import service
 from guest.projects.artifacts import ArtifactError
 from guest.records import bounded
-from guest.records.run import ProjectFiles, ProjectSpec, RunRequest, Variant
+from guest.records.run import WEIGHTS, ProjectFiles, ProjectSpec, RunRequest, Variant
 from guest.runner import MessageWriter, Progress
 from tests import factories
 
@@ -47,6 +48,19 @@ def test_predictions_of_more_bytes_than_are_collected_are_refused_with_the_limit
     np.save(tmp_path / "logits.npy", np.zeros((100, 1500)))
     with pytest.raises(ArtifactError, match=r"logits.npy: the predictions take 1.1 MiB, of which at most 1 "):
         service._predictions(project, tmp_path, tmp_path)
+
+
+def test_weights_are_the_numbers_of_an_archive_and_those_that_safetensors_can_store_are_kept(tmp_path):
+    project, hashes = dataclasses.replace(PROJECT, weights="w.npz"), []
+    for text, number in (("cat", 1j), ("dog", 1j), ("dog", 2j)):
+        arrays = {"w": np.ones(2), "names": np.array([text]), "day": np.array(["2026-01-01"], "M8[D]")}
+        np.savez(tmp_path / "w.npz", **arrays, phases=np.array([number]), long=np.ones(2, np.longdouble))
+        hashes.append(service._weights(project, tmp_path, tmp_path)[0])
+        assert list(load_file(tmp_path / WEIGHTS)) == ["w"]
+    assert hashes[0] == hashes[1] != hashes[2]
+    np.savez(tmp_path / "w.npz", names=np.array(["cat"]), phases=np.array([1j]))
+    with pytest.raises(ArtifactError, match=r"w.npz: has only arrays of <U3, complex128: write float64"):
+        service._weights(project, tmp_path, tmp_path)
 
 
 def test_a_table_of_classes_without_their_names_is_refused_with_what_to_write(tmp_path):
