@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from guest.machine import threads
+from guest.projects import command
 from guest.records import bounded
 from guest.records.codec import sha256_of, to_json
 from guest.records.printable import printable
@@ -37,6 +38,7 @@ from orchestrator.study.engine import EngineTable
 from orchestrator.transport.connection import Connection
 
 MAX_BYTES = {HISTORY: bounded.HISTORY, PREDICTIONS: bounded.PREDICTIONS, RECORDING: bounded.RECORDING}
+LOG_BYTES = command.LOG_LIMIT_BYTES + bounded.MIB  # with the error below it
 OUT = "out"  # the folder of a guest with a folder for each run; what a killed orchestrator left is removed
 CRASHES = ("killed by SIGSEGV", "killed by SIGILL")
 EMULATED = (
@@ -224,7 +226,7 @@ class Executor:
 
     def _collect_log(self, out: str, into: Path) -> None:
         try:
-            self.connection.get(str(PurePosixPath(out) / LOG), into / LOG, 16 << 20)
+            self.connection.get(str(PurePosixPath(out) / LOG), into / LOG, LOG_BYTES)
         except GuestError:
             return  # a run that died early may have none
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from guest.projects.command import LOG_LIMIT_BYTES
 from guest.records.codec import to_json
 from guest.records.run import (
     ARTIFACTS,
@@ -167,13 +168,14 @@ def test_heartbeats_keep_a_slow_run_alive(executor, into):
     assert executor(program, EngineTable(heartbeat_s=1, lost_after_s=20)).execute(RUN, into, nothing)
 
 
-def test_the_log_of_a_failed_run_is_collected(executor, into):
-    program = (
-        PRELUDE + f"open(out + '/log.txt', 'w').write('tail'); say('error', kind='E', message='m'){WAIT}"
-    )
+def test_the_log_of_a_failed_run_is_collected_however_much_is_kept(executor, into):
+    log = f"with open(out + '/log.txt', 'w') as log: log.seek({LOG_LIMIT_BYTES}); log.write('tail')\n"
+    program = PRELUDE + log + f"say('error', kind='E', message='m'){WAIT}"
     with pytest.raises(RunFailedError):
         executor(program).execute(RUN, into, nothing)
-    assert (into / "log.txt").read_text() == "tail"
+    with (into / "log.txt").open() as file:
+        file.seek(LOG_LIMIT_BYTES)
+        assert file.read() == "tail"
 
 
 def one_line(kind: str, **body) -> str:
