@@ -60,6 +60,10 @@ class RunFailedError(Exception):
         self.error = {"kind": kind, "message": message, "traceback": traceback}
 
 
+class RunLostError(RunFailedError):
+    """The run may go on in the guest: nothing came in time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestContext:
     """What is the same for all runs on a guest."""
@@ -129,7 +133,7 @@ class Executor:
             # One that slept in a snapshot had imported before, and its successor has to.
             worker.start_s = max(worker.start_s, result.timings.import_s)
         except RunFailedError as error:
-            if error.error["kind"] in ("Lost", "Timeout"):
+            if isinstance(error, RunLostError):
                 self.stop_workers()
             raise
         except BaseException:
@@ -181,9 +185,9 @@ class Executor:
         while True:
             message = worker.next(min(deadline, time.monotonic() + engine.lost_after_s), spec.run_id)
             if time.monotonic() >= deadline:
-                raise RunFailedError("Timeout", f"not done within engine.timeout_s = {engine.timeout_s:g}")
+                raise RunLostError("Timeout", f"not done within engine.timeout_s = {engine.timeout_s:g}")
             if message is None:
-                raise RunFailedError("Lost", f"silent for engine.lost_after_s = {engine.lost_after_s:g}")
+                raise RunLostError("Lost", f"silent for engine.lost_after_s = {engine.lost_after_s:g}")
             if message.kind == "error":  # point: message read
                 body = message.body
                 kind, text = str(body.get("kind")), str(body.get("message"))

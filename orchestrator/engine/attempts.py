@@ -11,7 +11,7 @@ from pathlib import Path
 
 from guest.records.run import SCHEMA_VERSION, RunRecord, RunResult, RunSpec
 from orchestrator.agent.archive import AgentArchive
-from orchestrator.agent.executor import Executor, RunFailedError
+from orchestrator.agent.executor import Executor, RunFailedError, RunLostError
 from orchestrator.cores import load
 from orchestrator.cores.leases import CoreLeases, Lease
 from orchestrator.engine import Reports
@@ -130,10 +130,9 @@ class Attempts:
 
 
 def _lost(error: Exception) -> bool:
-    """Whether the guest itself is in doubt, not only the run."""
-    if isinstance(error, RunFailedError):
-        return error.error["kind"] == "Lost"
-    return isinstance(error, GuestError | DamagedRunError)  # the bytes of a damaged run came from it
+    """Whether the guest itself is in doubt, not only the run: processes of it may go on, and the bytes of a
+    damaged run came from it."""
+    return isinstance(error, RunLostError | GuestError | ProtocolError | DamagedRunError)
 
 
 def _evidence(error: Exception) -> dict[str, str]:
