@@ -19,6 +19,8 @@ FOLDER = Path("environments")  # in the guest's working folder
 COMPLETE = ".complete"
 BUILD_TIMEOUT_S = 3600.0
 COMMENT = re.compile(r"(^|\s)#.*")  # as pip's: an address may have a # in it
+# Options (-r, -c, -e, --find-links), paths and archives, as pip knows them; a colon comes first in addresses.
+LOCAL = re.compile(r"^[-.]|file:|^[^:]*/|^[^:]*\.(whl|zip|tar|tgz|tbz|txz|tlz)\b", re.IGNORECASE)
 
 
 class RequirementsError(RuntimeError):
@@ -104,10 +106,9 @@ def _guests_paths() -> list[str]:
 
 def _key(text: str, wheels: str, tree_sha256: str, guests: list[str]) -> str:
     """Two environments with one key are equal: the same interpreter, requirements, wheels, and packages of
-    the guest. Requirements that name files of the project (-r, -c, -e, paths) depend on all of
-    it."""
+    the guest. Requirements that name files of the project depend on all of it."""
     lines = [COMMENT.sub("", line).strip() for line in text.splitlines()]
-    local = any(line.startswith(("-r", "-c", "-e", "--", ".", "/")) for line in lines)
+    local = any(map(LOCAL.search, lines))
     parts = [sys.version, sys.executable, *filter(None, lines), tree_sha256 if local else "", *guests]
     if wheels:
         parts += [f"{path.name} {sha256_of(path)}" for path in sorted(Path(wheels).iterdir())]
