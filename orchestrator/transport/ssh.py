@@ -27,6 +27,7 @@ from orchestrator.transport.ssh_stream import SshStream
 
 COMMAND_TIMEOUT_S = 30.0
 TRANSFER_TIMEOUT_S = 30.0  # without an answer
+HASHED_BYTES_PER_S = 4 << 20  # at least
 CHUNK_BYTES = 1 << 15  # of which paramiko makes one request
 PIDS = ".pids"
 # What paramiko raises for answers that are not of SFTP.
@@ -145,7 +146,8 @@ class SshConnection:
         file is there already."""
         target = str(self._path(remote))
         expected = sha256_of(local)
-        if self._sha256(target) == expected:
+        size_bytes = local.stat().st_size
+        if self._sha256(target, size_bytes) == expected:
             return
         part = f"{target}.part"
         self.shell(f"mkdir -p {shlex.quote(str(PurePosixPath(target).parent))}")
@@ -159,7 +161,7 @@ class SshConnection:
             while chunk := source.read(CHUNK_BYTES):
                 file.write(chunk)
                 moved(len(chunk))
-        arrived = self._sha256(part)
+        arrived = self._sha256(part, size_bytes)
         if arrived != expected:
             raise GuestError(f"{self.target}: {remote}: SHA-256 {arrived} arrived, {expected} was sent")
         self.shell(f"mv -f {shlex.quote(part)} {shlex.quote(target)}")
@@ -199,29 +201,31 @@ class SshConnection:
             raise GuestError(f"{remote!r}: leads out of the guest's folder")
         return self._folder / path
 
-    def _sha256(self, path: str) -> str:
+    def _sha256(self, path: str, size_bytes: int) -> str:
+        """Of a file of such a size; "" where there is none."""
         quoted = shlex.quote(path)
         script = f"if [ -f {quoted} ]; then sha256sum < {quoted}; fi"
-        return self.shell(script, TRANSFER_TIMEOUT_S).partition(" ")[0].strip()
+        timeout_s = TRANSFER_TIMEOUT_S + size_bytes / HASHED_BYTES_PER_S
+        return self.shell(script, timeout_s, f"sha256sum of {path}").partition(" ")[0].strip()
 
-    def shell(self, script: str, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
-        """A housekeeping command in the user's home, outside the guest's CPU limit and environment."""
-        done = self._housekeeping(script, timeout_s).complete("sh", timeout_s)
+    def shell(self, script: str, timeout_s: float = COMMAND_TIMEOUT_S, what: str = "") -> str:
+        """A housekeeping command in the user's home, outside the guest's CPU limit and environment. Errors
+        name `what` it does."""
+        what = what or f"`{script[:60]}`"
+        done = self._housekeeping(script).complete(what, timeout_s)
         if done.status != 0:
-            raise GuestError(
-                f"{self.target}: `{script[:60]}` failed with status {done.status}", evidence=done.stderr
-            )
+            raise GuestError(f"{self.target}: {what} failed with status {done.status}", evidence=done.stderr)
         return done.stdout
 
     def converse(self, script: str) -> SshStream:
         """The same, and it is talked to. It ends with the connection."""
-        stream = self._housekeeping(script, COMMAND_TIMEOUT_S)
+        stream = self._housekeeping(script)
         self._streams.append(stream)
         return stream
 
-    def _housekeeping(self, script: str, timeout_s: float) -> SshStream:
+    def _housekeeping(self, script: str) -> SshStream:
         with self._failures(f"`{script[:60]}` could not be run"):
-            channel = self._session(timeout_s)
+            channel = self._session(COMMAND_TIMEOUT_S)
             _execute(channel, script)
         return SshStream(channel, str(self.target), channel.close)
 
