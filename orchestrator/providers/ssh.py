@@ -23,8 +23,9 @@ from orchestrator.study.providers import SshHostTable, SshTable
 from orchestrator.study.schema import Study
 from orchestrator.transport.connection import Connection
 from orchestrator.transport.keys import StudyKeys
-from orchestrator.transport.ssh import SshConnection, private_removal, removal
+from orchestrator.transport.ssh import REMOVAL_TIMEOUT_S, SshConnection
 from orchestrator.transport.ssh_connect import SshTarget, look_up
+from orchestrator.transport.ssh_folders import private_removal, removal
 
 STOP_TIMEOUT_S = 30
 # Until none is found twice: a process that begins a program just then has no environment for a moment.
@@ -156,7 +157,7 @@ class SshProvider:
             connection.shell(KILL.format(mark=mark), STOP_TIMEOUT_S)
             if self._settings.cpuset != "affinity":
                 self._cpuset_call(connection, guest, f"remove({STOP_TIMEOUT_S // 2})")
-            connection.shell(private_removal(self._temporary(guest)), STOP_TIMEOUT_S)
+            connection.shell(private_removal(self._temporary(guest)), REMOVAL_TIMEOUT_S)
 
     def destroy(self, guest: GuestSpec) -> None:
         local = self._store.guests / guest.name
@@ -168,7 +169,8 @@ class SshProvider:
             connection.shell(
                 f"{removal(self._folder(guest))} || exit 1; rmdir {folder}/.. 2>/dev/null || "
                 f'rmdir "$(dirname {folder})" 2>/dev/null; '
-                f"rmdir {shlex.quote(self._host(guest).folder)} 2>/dev/null; :"
+                f"rmdir {shlex.quote(self._host(guest).folder)} 2>/dev/null; :",
+                REMOVAL_TIMEOUT_S,
             )
         local.rmdir()
 

@@ -23,10 +23,12 @@ from orchestrator.errors import GuestError
 from orchestrator.transport.connection import Completed, Stream, collecting
 from orchestrator.transport.keys import host_name
 from orchestrator.transport.ssh_connect import SshTarget, UnreachableError, connect, reason
+from orchestrator.transport.ssh_folders import private_folder, removal_of_renamed, renaming
 from orchestrator.transport.ssh_stream import SshStream
 
 COMMAND_TIMEOUT_S = 30.0
 TRANSFER_TIMEOUT_S = 30.0  # without an answer
+REMOVAL_TIMEOUT_S = 600.0  # of what a run left: it may be many files
 HASHED_BYTES_PER_S = 4 << 20  # at least
 CHUNK_BYTES = 1 << 15  # of which paramiko makes one request
 PIDS = ".pids"
@@ -112,7 +114,7 @@ class SshConnection:
         command += shlex.join([*(f"{k}={v}" for k, v in settings.items()), *argv])
         where, pid = shlex.quote(str(folder)), f"{PIDS}/{token}"
         folders = shlex.join([str(folder / PIDS), *([] if self._temporary else [settings["TMPDIR"]])])
-        private = f"{_private(self._temporary)} && " if self._temporary else ""
+        private = f"{private_folder(self._temporary)} && " if self._temporary else ""
         join = f"echo $$ > {shlex.quote(self._join)} && " if self._join else ""
         return (
             f"mkdir -p {folders} && {private}cd {where} && {join}echo $$ > {pid} || exit 125; "
@@ -192,7 +194,9 @@ class SshConnection:
                     target.write(chunk)  # point: ssh chunk written
 
     def remove(self, remote: str) -> None:
-        self.shell(removal(str(self._path(remote))))
+        folder = str(self._path(remote))
+        self.shell(renaming(folder))  # which a guest that is gone does not do in time
+        self.shell(removal_of_renamed(folder), REMOVAL_TIMEOUT_S)
 
     def _path(self, remote: str) -> PurePosixPath:
         """A path in the guest's folder, and nowhere else."""
@@ -354,30 +358,9 @@ class _Files(paramiko.SFTPClient):  # type: ignore[misc]
         return kind, data
 
 
-def _private(folder: str) -> str:
-    """The command that makes a folder for this user alone, where others may make some too."""
-    quoted, why = shlex.quote(folder), shlex.quote(f"{folder}: is not this user's folder; remove it")
-    return f"{{ mkdir -m 700 {quoted} 2>/dev/null; {_is_own(quoted)} || {{ echo {why} >&2; exit 125; }}; }}"
-
-
-def _is_own(quoted: str) -> str:
-    return f"[ -d {quoted} -a -O {quoted} -a ! -L {quoted} ]"
-
-
-def private_removal(folder: str) -> str:
-    """The command that removes such a folder; what is there of others, and a link, stay."""
-    return f"if {_is_own(shlex.quote(folder))}; then {removal(folder)}; fi"
-
-
 def _quoted(path: Path) -> str:
     """As ssh reads paths in its options."""
     return f'"{path.resolve()}"'.replace("%", "%%")
-
-
-def removal(folder: str) -> str:
-    """The command that removes a folder with what a program left in it, read-only folders too."""
-    quoted = shlex.quote(folder)
-    return f"{{ rm -rf -- {quoted} 2>/dev/null || {{ chmod -R u+rwX -- {quoted}; rm -rf -- {quoted}; }}; }}"
 
 
 def _execute(channel: Any, script: str) -> None:

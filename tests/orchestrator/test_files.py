@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.files import write_durably, write_private
-from orchestrator.transport.ssh import removal
+from orchestrator.transport.ssh_folders import removal
 
 BOUND = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
 
