@@ -6,9 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
 import stat
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -67,17 +65,6 @@ def rename_folder(folder: Path, target: Path) -> bool:
     return True
 
 
-def remove_folder(folder: Path) -> None:
-    """With what a program left in it, read-only folders too, as far as this user may. Follows no link."""
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
-        if folder.is_dir() and not folder.is_symlink():
-            make_writable(folder)
-            shutil.rmtree(folder, ignore_errors=True)
-    except RecursionError:
-        subprocess.run(["rm", "-rf", "--", folder], check=False)  # noqa: S607  (which has no limit of levels)
-
-
 def temporary_place() -> str:
     """Where temporary folders of programs are made. Raises UsageError where PYTHONPATH cannot name it."""
     place = tempfile.gettempdir()
@@ -105,18 +92,6 @@ def is_own(folder: Path) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid()
-
-
-def make_writable(folder: Path) -> None:
-    """Its folders: those of a checkout that is read-only, or that a program made so, can neither be written
-    to nor be removed."""
-    with contextlib.suppress(OSError):
-        folder.chmod(folder.stat().st_mode | stat.S_IRWXU)
-    for parent, folders, _ in os.walk(folder):
-        for path in (Path(parent) / name for name in folders):
-            with contextlib.suppress(OSError):
-                if not path.is_symlink():
-                    path.chmod(path.stat().st_mode | stat.S_IRWXU)
 
 
 def list_names(folder: Path) -> list[str]:

@@ -3,6 +3,7 @@ thread counts and seed, and turns its output into the files and the result of a 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -10,6 +11,7 @@ import math
 import os
 import select
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from guest.machine import fingerprint, load, seeds, threads, tiers
+from guest.machine.folders import remove_folder
 from guest.projects import artifacts, command, environment, notices, numbers, randomness
 from guest.projects.prepare import (
     NOTICED,
@@ -150,10 +153,12 @@ def run(
     limits = command.Limits(
         timeout_s=project.timeout_s, disk_bytes=project.disk_limit_mib << 20, check=lambda: _check(control)
     )
-    before = load.look()
-    with control.errors_first():
-        ended = command.run(argv, work, env, log, limits, on_line)  # point: project command run
-    after = load.look()
+    with _temporary_folder() as temporary:
+        env |= {"TMPDIR": str(temporary)}
+        before = load.look()
+        with control.errors_first():
+            ended = command.run(argv, work, env, log, limits, on_line)  # point: project command run
+        after = load.look()
     by_others = load.load_by_others(before, after, ended.cpu_s, ended.wall_s)
     conditions = load.change(before, after)
     drew, drew_notes = randomness.finish(control, project.command, out / RECORDING)
@@ -209,6 +214,16 @@ def run(
             random=drew,
         ),
     )
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """Of one run. Its path is short: libraries make sockets in it."""
+    folder = Path(tempfile.mkdtemp(prefix=""))
+    try:
+        yield folder
+    finally:
+        remove_folder(folder)
 
 
 def _check(control: randomness.Control) -> None:

@@ -19,6 +19,7 @@ from typing import IO
 
 import numpy as np
 
+from guest.machine.folders import remove_folder
 from guest.projects import notices, prepare, randomness
 from guest.records import bounded
 from guest.records.trace import OpNote, Outcome, Phase, TensorNote
@@ -27,7 +28,6 @@ from guest.trace.wire import END, LIMIT, address
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import ProtocolError, UnmetError, UsageError
 from orchestrator.experiments.trace_compare import equal_inputs, kind
-from orchestrator.files import remove_folder
 from orchestrator.programs import folders
 from orchestrator.programs.conditions import THREADS, Condition, Factor, given
 from orchestrator.programs.try_runs import DISK_LIMIT_BYTES, control_of, environment, in_place

@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from guest.machine.folders import make_writable, remove_folder
 from orchestrator.errors import STORAGE_ERRNOS, UnmetError, UsageError
-from orchestrator.files import make_writable, remove_folder, temporary_place
+from orchestrator.files import temporary_place
 from orchestrator.study.snapshots import SKIPPED
 
 COPY_LIMIT_BYTES = 2 << 30

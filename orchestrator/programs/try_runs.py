@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from guest.machine import fingerprint, threads
+from guest.machine.folders import remove_folder
 from guest.projects import command, notices, prepare, randomness
 from guest.projects.hooks.vbstudy_watch import last_state, pairs
 from guest.projects.numbers import MetricError, reported
@@ -20,7 +21,6 @@ from guest.records.run import RECORDING, Framework, Override
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import UnmetError
-from orchestrator.files import remove_folder
 from orchestrator.programs import folders
 from orchestrator.programs.conditions import Condition
 from orchestrator.programs.try_files import FileSeen, Role, by_name, numbers, read, role_of

@@ -11,10 +11,11 @@ import time
 from functools import partial
 from pathlib import Path
 
+from guest.machine.folders import remove_folder
 from orchestrator.cores.cpuset import Cpuset, CpusetUnavailable
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError
-from orchestrator.files import is_own, remove_folder
+from orchestrator.files import is_own
 from orchestrator.inventory import GUEST_MARK, GuestSpec, Observation, host_name
 from orchestrator.providers import inside, processes
 from orchestrator.store.store import Store

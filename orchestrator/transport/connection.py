@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from guest.machine import threads
+from guest.machine.folders import remove_folder
 from guest.machine.signals import how_ended
 from orchestrator.errors import STORAGE_ERRNOS, GuestError, storage_error
-from orchestrator.files import make_private, remove_folder
+from orchestrator.files import make_private
 
 STDERR_TAIL_BYTES = 8192
 MAX_LINE_BYTES = 4 << 20  # as Python objects it may take 25 times as much

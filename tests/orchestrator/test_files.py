@@ -68,7 +68,7 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path):
     link.symlink_to(other)
     bound(
         sys.executable, "-c",
-        f"from pathlib import Path; from orchestrator.files import *; remove_folder(Path({str(link)!r}))",
+        f"from pathlib import Path; from guest.machine.folders import *; remove_folder(Path({str(link)!r}))",
     )  # fmt: skip
     assert other.stat().st_mode & 0o777 == 0o555
 

@@ -2,7 +2,11 @@
 
 import dataclasses
 import io
+import json
 import os
+import re
+import tarfile
+import tempfile
 
 import numpy as np
 import pytest
@@ -13,7 +17,8 @@ from guest.machine.tiers import EXACT_TENSORFLOW_THREADS
 from guest.projects import service
 from guest.projects.artifacts import ArtifactError
 from guest.records import bounded
-from guest.records.run import WEIGHTS, ProjectFiles, ProjectSpec, RunRequest, Variant
+from guest.records.codec import sha256_of
+from guest.records.run import LOG, WEIGHTS, MetricSource, ProjectFiles, ProjectSpec, RunRequest, Variant
 from guest.runner import MessageWriter, Progress
 from tests import factories
 
@@ -68,6 +73,37 @@ def test_a_table_of_classes_without_their_names_is_refused_with_what_to_write(tm
     (tmp_path / "table.csv").write_text("true,guess\n2,1\n2,2\n")
     with pytest.raises(ArtifactError, match=r"table.csv: a column of whole numbers .* y_pred and .* y_true"):
         service._predictions(project, tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_run_has_a_temporary_folder_of_its_own_which_is_removed_however_it_ends(
+    tmp_path, monkeypatch, status
+):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(service, "_check", lambda _: None)  # pytest has no stdin
+    program = (
+        "import os, tempfile\nfolder = tempfile.gettempdir()\nprint(folder, os.listdir(folder))\n"
+        f"os.mkdir(folder + '/left', 0o500)\nprint('acc 1')\nraise SystemExit({status})\n"
+    )
+    (tmp_path / "train.py").write_text(program)
+    with tarfile.open(tmp_path / "mine.tar", "w") as archive:
+        archive.add(tmp_path / "train.py", "train.py")
+    sha256 = sha256_of(tmp_path / "mine.tar")
+    files = ProjectFiles(
+        archive=str(tmp_path / "mine.tar"), archive_sha256=sha256, tree_sha256="", commit="", wheels=""
+    )
+    metrics = (MetricSource(name="accuracy", pattern="acc (.*)"),)
+    project = dataclasses.replace(PROJECT, command=("python", "train.py"), metrics=metrics)
+    workload = dataclasses.replace(factories.workload(), framework=None, project=project)
+    request = RunRequest(spec=factories.spec(workload=workload), visible_cpus=1, project=files)
+    with (tmp_path / "messages").open("wb", buffering=0) as messages:
+        service.execute(request, tmp_path / "out", MessageWriter(messages.fileno()))
+    *_, last = (tmp_path / "messages").read_text().splitlines()
+    assert json.loads(last)["kind"] == ("error" if status else "done")
+    log = (tmp_path / "out" / LOG).read_text()
+    assert re.match(rf"{tmp_path}/tmp/\w{{8}} \[\]\n", log)
+    assert not list((tmp_path / "tmp").iterdir())
 
 
 def test_a_project_that_sees_fewer_cores_than_its_guest_was_made_with_is_refused(tmp_path):

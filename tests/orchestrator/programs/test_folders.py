@@ -5,8 +5,8 @@ import tempfile
 
 import pytest
 
+from guest.machine.folders import remove_folder
 from orchestrator.errors import UsageError
-from orchestrator.files import remove_folder
 from orchestrator.programs import folders, replay
 
 
