@@ -55,7 +55,7 @@ def distance(study: StudyData, losses: Iterable[dict[str, Any]] = ()) -> Table:
         note="Weights: the mean over pairs of runs of the L2 distance of all floating-point weights as "
         "unit vectors, and of the share of weights that differ; across thread counts the two runs of a "
         f"pair have different ones. Above {ALL_PAIRS_UP_TO} runs, and for large networks, pairs are drawn, "
-        "each run equally often. Intervals of 95 % are over the runs (Hoeffding's projection), exact for "
+        "drawn runs equally often. Intervals of 95 % are over the runs (Hoeffding's projection), exact for "
         f"copies of one run, and from {statistics.PAIRS_FROM} runs a set on where none are copies. Logits: "
         "Vermv, the mean of |A-B| / |A| against the first run of the seed on that thread count; across them, "
         f"of the others against the lowest; over the distinct results, at most {MOST} of which are read "

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import combinations, islice
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -147,9 +147,16 @@ def _distances(models: _Models, runs: pd.DataFrame, across: bool, numbers: int) 
 def _by_run(
     values: np.ndarray, pairs: list[tuple[int, int]], threads: np.ndarray, across: bool
 ) -> list[np.ndarray]:
-    """What each run's pairs add to the mean, for each set of runs; a run in no drawn pair adds nothing."""
-    parts = np.bincount(np.array(pairs).ravel(), np.repeat(values, 2), len(threads)) / len(values)
-    return [parts[mine] for mine in _sets(threads, across)]
+    """What the pairs of each drawn run add to the mean, for each set of runs: as if all runs of a set met
+    equally many of each other set, lest these numbers count as variance."""
+    sets = np.array(_sets(threads, across))
+    met = np.array(pairs)[:, ::-1].ravel()
+    cells = np.array(pairs).ravel() * len(sets) + sets.argmax(axis=0)[met]
+    shape = len(threads), len(sets)
+    times = np.bincount(cells, minlength=math.prod(shape)).reshape(shape)
+    sums = np.bincount(cells, np.repeat(values, 2), math.prod(shape)).reshape(shape) / len(values)
+    drawn = [mine & times.any(axis=1) for mine in sets]
+    return [(sums[d] * times[d].mean(axis=0) / np.maximum(times[d], 1)).sum(axis=1) for d in drawn]
 
 
 def _sets(threads: np.ndarray, across: bool) -> list[np.ndarray]:
@@ -166,7 +173,8 @@ def _pairs(
     threads: np.ndarray, models: int, affordable: int, across: bool
 ) -> tuple[list[tuple[int, int]], int]:
     """The pairs to measure, and how many there are: all of them, or where the runs are many or the distinct
-    models too large to compare each with each, a sample in which the runs are equally often."""
+    models too large to compare each with each, a sample in which the runs are equally often: whole turns, and
+    at least one pair of every two thread counts."""
     groups = [np.flatnonzero(threads == name) for name in dict.fromkeys(threads)]
     total = math.comb(len(threads), 2)
     if across:
@@ -174,26 +182,36 @@ def _pairs(
     if len(threads) <= ALL_PAIRS_UP_TO and min(total, math.comb(models, 2)) <= affordable:
         every = combinations(range(len(threads)), 2)
         return [(i, j) for i, j in every if not across or threads[i] != threads[j]], total
-    kept = min(total, DRAWN, affordable)
+    most = min(total, DRAWN, affordable)
     rng = np.random.default_rng(SEED)
-    mixed = [rng.permutation(group) for group in groups]
-    found = islice(_between_sets(mixed) if across else _around(rng.permutation(len(threads))), kept)
+    if across:
+        each = max(1, most // math.comb(len(groups), 2))
+        turns = _between_sets([rng.permutation(group)[:each] for group in groups])
+    else:
+        turns = _around(rng.permutation(len(threads))[:most])
+    found = next(turns)
+    for turn in turns:
+        if len(found) + len(turn) > most:
+            break
+        found += turn
     return sorted((int(min(pair)), int(max(pair))) for pair in found), total
 
 
-def _around(runs: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Every pair once. The runs in a circle, each with its neighbour, then with the next but one, and so on:
-    after a whole turn all are equally often in a pair."""
+def _around(runs: np.ndarray) -> Iterator[list[tuple[int, int]]]:
+    """Every pair once, in turns. The runs in a circle, each with its neighbour, then with the next but one,
+    and so on: in a turn all are equally often in a pair."""
     n = len(runs)
     for step in range(1, n // 2 + 1):
-        for i in range(n if 2 * step < n else n // 2):
-            yield runs[i], runs[(i + step) % n]
+        yield [(runs[i], runs[(i + step) % n]) for i in range(n if 2 * step < n else n // 2)]
 
 
-def _between_sets(groups: list[np.ndarray]) -> Iterator[tuple[int, int]]:
-    """Every pair of runs of two groups once, in turns: in a turn each run meets one of every other group."""
+def _between_sets(groups: list[np.ndarray]) -> Iterator[list[tuple[int, int]]]:
+    """Every pair of runs of two groups once, in turns: in a turn each run meets one of every other group,
+    of a smaller one some runs more than once."""
     for turn in range(max(map(len, groups))):
+        found: list[tuple[int, int]] = []
         for a, b in combinations(groups, 2):
             few, many = sorted((a, b), key=len)
             if turn < len(few):
-                yield from ((few[(i + turn) % len(few)], run) for i, run in enumerate(many))
+                found += [(few[(i + turn) % len(few)], run) for i, run in enumerate(many)]
+        yield found

@@ -152,8 +152,8 @@ def mean_of_pairs(value: float, parts: Sequence[np.ndarray], *, most: float = ma
     """The interval of a mean over pairs of runs, between 0 and `most`. Pairs that share a run are not
     independent: runs are.
 
-    `parts` has, for each set of runs, (R,) the sum over each run's pairs, divided by the number of all
-    pairs. Their variance gives that of the mean (Hoeffding's projection of a U statistic, 1948), with
+    `parts` has, for each set of runs, (R,) the sum over each run's pairs, equally many, divided by the number
+    of all pairs. Their variance gives that of the mean (Hoeffding's projection of a U statistic, 1948), with
     Student's t and the degrees of freedom of Welch and Satterthwaite. No interval where a set has fewer than
     PAIRS_FROM runs; the runs must not be copies."""
     n = sum(map(len, parts))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,9 @@ from safetensors.numpy import save
 
 from analysis.load.study import load_study
 from analysis.results.model import ACROSS
-from analysis.sameness.weights import DRAWN, _pairs, distances, read_weights, weight_rows
+from analysis.sameness.weights import _by_run, _pairs, distances, read_weights, weight_rows
 from analysis.stats import numerics
+from analysis.stats.statistics import mean_of_pairs
 from guest.records.codec import RecordError, digest
 from guest.records.run import RECORD, WEIGHTS
 
@@ -107,9 +109,37 @@ def test_a_run_without_a_weights_file_is_named(study):
 def test_many_runs_and_large_models_are_sampled_and_always_the_same_way():
     threads = np.array(["1", "2"] * 150)
     pairs, total = _pairs(threads, models=300, affordable=10**6, across=True)
-    assert (len(pairs), total) == (DRAWN, 150 * 150)
+    assert (len(pairs), total) == (450, 150 * 150)
     assert all(threads[i] != threads[j] for i, j in pairs)
-    assert len(set(pairs)) == DRAWN
+    assert len(set(pairs)) == 450
     assert pairs == _pairs(threads, models=300, affordable=10**6, across=True)[0]
     assert len(_pairs(threads[:60], models=60, affordable=10, across=False)[0]) == 10
     assert len(_pairs(threads[:60], models=4, affordable=10, across=False)[0]) == 60 * 59 // 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "affordable"),
+    [((30,) * 4, 111), ((30,) * 4, 400), ((100,) * 4, 10**6), ((20, 30, 40), 80), ((9,) * 8, 10)],
+)
+def test_drawn_pairs_are_of_every_two_thread_counts_and_their_numbers_are_no_variance(sizes, affordable):
+    threads = np.repeat([str(2**i) for i in range(len(sizes))], sizes)
+    pairs, _ = _pairs(threads, len(threads), affordable, across=True)
+    apart = {pair: 1.0 + i for i, pair in enumerate(combinations(dict.fromkeys(threads), 2))}
+    assert {(threads[i], threads[j]) for i, j in pairs} == set(apart)
+    assert len(pairs) <= max(affordable, len(apart))
+    values = np.array([apart[threads[i], threads[j]] for i, j in pairs])
+    parts = _by_run(values, pairs, threads, across=True)
+    found = mean_of_pairs(float(values.mean()), parts)
+    assert sum(map(np.sum, parts)) / 2 == pytest.approx(found.value)
+    assert found.low is None or found.high - found.low < 1e-9
+
+
+@pytest.mark.parametrize("runs", [300, 700])
+def test_drawn_pairs_within_a_thread_count_have_each_run_equally_often(runs):
+    threads = np.array(["1"] * runs)
+    pairs, _ = _pairs(threads, runs, 10**6, across=False)
+    times = np.bincount(np.array(pairs).ravel())
+    assert set(times[times > 0]) == {2}
+    (part,) = _by_run(np.ones(len(pairs)), pairs, threads, across=False)
+    assert len(part) == min(runs, 500)
+    assert np.ptp(part) < 1e-9
