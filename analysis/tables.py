@@ -88,7 +88,7 @@ MAKERS: tuple[Maker, ...] = (
     ),
     lambda i: (max_difference(i.study),),
     lambda i: (comparisons(i.study, i.analyses),),
-    lambda i: (set_tests(i.study),),
+    lambda i: (set_tests(i.study, i.analyses),),
     lambda i: () if i.looks is None else (interim_table(i.looks),),
     lambda i: (components(i.study),),
     lambda i: _of(i.labelled, lambda part: (churn(part, i.predictions),)),

@@ -57,9 +57,11 @@ class Contrast:
         """Of the means, a - b; None where one has no observation."""
         return float(self.x.mean() - self.y.mean()) if len(self.x) and len(self.y) else None
 
-    def effect(self) -> Estimate:
+    def effect(self, confidence: float = 0.95) -> Estimate:
         """In standard deviations: of the differences of pairs, or within the sets."""
-        return paired.standardised(self.differences) if self.matched else hedges_g(self.x, self.y)
+        if self.matched:
+            return paired.standardised(self.differences, confidence)
+        return hedges_g(self.x, self.y, confidence)
 
     def delta(self) -> Estimate:
         """Cliff's delta; of pairs that within them, without an interval."""

@@ -8,22 +8,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.inference.pairwise import corrected_for
 from analysis.load.study import StudyData, shared_seeds
 from analysis.results.model import ALPHA, Kind, Table, col, cols, count
 from analysis.stats.groups import GroupTest, brown_forsythe, friedman, kruskal_wallis
 from analysis.stats.observations import values_by_seed, values_by_threads
-from analysis.stats.statistics import holm
+from analysis.stats.statistics import bonferroni, holm
 
 HEAD = cols("workload", "variant", "view", "metric")
 
 
-def set_tests(study: StudyData) -> Table:
+def set_tests(study: StudyData, analyses: int = 1) -> Table:
     """Kruskal-Wallis (do the thread counts differ in location?) and Brown-Forsythe (in
-    dispersion?) over all thread counts at once. The family of each is one workload: variants and views."""
+    dispersion?) over all thread counts at once. The family of each is one workload: variants and views.
+    `analyses` is that of `comparisons`."""
     rows: list[dict[str, Any]] = []
     for _, runs in study.runs.groupby("workload", sort=False):
         family = [
-            _tested(head, sets, matched)
+            _tested(head, sets, matched, analyses)
             for variant, mine in runs.groupby("variant", sort=False)
             if mine.threads.nunique() > 1
             for head, sets, matched in _sets(study, mine, str(variant))
@@ -50,7 +52,7 @@ def set_tests(study: StudyData) -> Table:
         "whether they differ in dispersion. Thread counts that all have several seeds in common are compared "
         f"within these: Friedman's test in place of Kruskal and Wallis's. Alpha {ALPHA}, Holm's correction "
         "over each workload's tests of one kind. Sets below ten runs get p by permutation. n is that of "
-        "each thread count.",
+        f"each thread count.{corrected_for(analyses)}",
         hidden=["threads", "h_p", "h_method", "w_p", "w_method"],
     )
 
@@ -68,7 +70,9 @@ def _sets(
             yield head, values_by_threads(runs, view, metric), matched
 
 
-def _tested(head: dict[str, str], sets: dict[str, np.ndarray], matched: pd.DataFrame) -> dict[str, Any]:
+def _tested(
+    head: dict[str, str], sets: dict[str, np.ndarray], matched: pd.DataFrame, analyses: int
+) -> dict[str, Any]:
     values = list(sets.values())
     within = len(matched) > 1 and len(matched.columns) == len(sets)
     h = friedman(matched.to_numpy()) if within else kruskal_wallis(values)
@@ -77,15 +81,16 @@ def _tested(head: dict[str, str], sets: dict[str, np.ndarray], matched: pd.DataF
         **head,
         "threads": list(sets),
         "n": list(h.sizes),
-        **_cells("h", h),
-        **_cells("w", w),
+        **_cells("h", h, analyses),
+        **_cells("w", w, analyses),
     }
 
 
-def _cells(name: str, test: GroupTest) -> dict[str, Any]:
-    """The test, with room for what its family decides."""
+def _cells(name: str, test: GroupTest, analyses: int) -> dict[str, Any]:
+    """The test, its p corrected for the interim analyses, with room for what its family decides."""
     decided = {f"{name}_p_holm": None, f"{name}_result": ""}
-    return {name: test.statistic, f"{name}_p": test.p, **decided, f"{name}_method": test.method}
+    p = bonferroni(test.p, analyses)
+    return {name: test.statistic, f"{name}_p": p, **decided, f"{name}_method": test.method}
 
 
 def _result(p_holm: float | None, method: str) -> str:

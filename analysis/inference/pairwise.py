@@ -12,6 +12,7 @@ from analysis.load.study import StudyData, View
 from analysis.results.model import ALPHA, WHERE, Kind, Table, col, cols, interval
 from analysis.stats import statistics
 from analysis.stats.power import POWER
+from analysis.stats.statistics import bonferroni
 
 DIFFER, NONE_FOUND, UNREACHABLE = "differ", "no difference found", "n too small to find any"
 EQUIVALENT, NOT_SHOWN = "equivalent", "not shown"
@@ -28,7 +29,6 @@ def comparisons(study: StudyData, analyses: int = 1) -> Table:
         for head, view, runs in study.by_view()
         for row in _family(study, head["workload"], runs, view, analyses)
     ]
-    several = f" All are corrected for {analyses} planned interim analyses." if analyses > 1 else ""
     return Table.of(
         rows,
         *WHERE,
@@ -47,11 +47,16 @@ def comparisons(study: StudyData, analyses: int = 1) -> Table:
         f"(workload x variant x view); '{UNREACHABLE}': at these n not even complete separation is "
         f"significant. '{EQUIVALENT}': two one-sided t tests show the means nearer than the margin, "
         f"corrected alike. No difference found is not sameness: a difference below the smallest detectable "
-        f"({POWER:.0%} power) would mostly not have been found." + several,
+        f"({POWER:.0%} power) would mostly not have been found.{corrected_for(analyses)}",
         hidden=["a", "b", "n_a", "n_b", "observations_a", "observations_b", "matched", "u", "p", "p_smallest",
                 "family", "method", "result", "margin", "same_p", "same_p_holm", "same", "sd", "remark",
                 "analyses"],
     )  # fmt: skip
+
+
+def corrected_for(analyses: int) -> str:
+    """What a table's note adds of the planned interim analyses, if there are any."""
+    return f" All are corrected for {analyses} planned interim analyses." if analyses > 1 else ""
 
 
 def _family(
@@ -75,13 +80,11 @@ def _family(
 
 def _row(each: Contrast, metric: str, margin: float | None, analyses: int) -> dict[str, Any]:
     """One comparison before its family is known."""
-    found, effect, delta = each.test(), each.effect(), each.delta()
-    low, high = each.bounds(1 - ALPHA / analyses)
+    confidence = 1 - ALPHA / analyses
+    found, effect, delta = each.test(), each.effect(confidence), each.delta()
+    low, high = each.bounds(confidence)
     alike = None if margin is None else each.same(margin)
     sizes = (len(each.x), len(each.y))
-
-    def spent(p: float | None) -> float | None:
-        return None if p is None else min(1.0, analyses * p)
 
     return {
         "metric": metric,
@@ -101,11 +104,11 @@ def _row(each: Contrast, metric: str, margin: float | None, analyses: int) -> di
         **delta.cells("delta"),
         "remark": effect.note,
         "u": found.u,
-        "p": spent(found.p),
-        "least": spent(found.smallest_p),
+        "p": bonferroni(found.p, analyses),
+        "least": bonferroni(found.smallest_p, analyses),
         "method": found.method,
         "margin": margin,
-        "same_p": None if alike is None else spent(alike.p),
+        "same_p": None if alike is None else bonferroni(alike.p, analyses),
         "same_low": None if alike is None else alike.low,
         "same_high": None if alike is None else alike.high,
         "same_method": "" if alike is None else alike.method,

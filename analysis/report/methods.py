@@ -109,7 +109,8 @@ def seeds(study: StudyData) -> str:
 def comparison_text(analyses: int) -> str:
     """The tests, and what they were corrected for."""
     interim = (
-        f"{analyses} interim analyses were planned, and p values are corrected for them (Bonferroni)."
+        f"{analyses} interim analyses were planned; only the p values of thread counts compared in a metric, "
+        "in pairs or all at once, are corrected for them (Bonferroni)."
         if analyses > 1
         else "There were no interim analyses."
     )

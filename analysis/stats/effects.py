@@ -44,7 +44,7 @@ def cliffs(a: np.ndarray, b: np.ndarray) -> Estimate:
     return Estimate(value=delta, low=max(-1.0, low), high=min(1.0, high), n=n + m)
 
 
-def hedges_g(a: np.ndarray, b: np.ndarray) -> Estimate:
+def hedges_g(a: np.ndarray, b: np.ndarray, confidence: float = CONFIDENCE) -> Estimate:
     """Cohen's d = (m0 - m1) / sqrt((s0^2 + s1^2) / 2) (Pham et al., ASE 2020, section 3.3) less its bias, by
     Hedges' factor gamma(f/2) / (sqrt(f/2) gamma((f-1)/2)) with f = n_a + n_b - 2 (Hedges 1981), with the
     interval of d's true value by the noncentral t distribution: exact for normal values of equal n and
@@ -59,22 +59,22 @@ def hedges_g(a: np.ndarray, b: np.ndarray) -> Estimate:
     d = float(x.mean() - y.mean()) / math.sqrt((x.var(ddof=1) + y.var(ddof=1)) / 2)
     if not math.isfinite(d):
         return Estimate(value=None, n=n + m, note="variance too small to divide by")
-    low, high = noncentral_bounds(d, math.sqrt(n * m / (n + m)), n + m - 2, n + m)
+    low, high = noncentral_bounds(d, math.sqrt(n * m / (n + m)), n + m - 2, n + m, confidence)
     half_f = (n + m - 2) / 2
     factor = math.exp(math.lgamma(half_f) - math.lgamma(half_f - 0.5)) / math.sqrt(half_f)
     return Estimate(value=factor * d, low=low, high=high, n=n + m)
 
 
-def noncentral_bounds(d: float, to_t: float, freedom: int, n: int) -> tuple[float, float]:
+def noncentral_bounds(d: float, to_t: float, freedom: int, n: int, confidence: float) -> tuple[float, float]:
     """The interval of a standardised difference d of n values in all, of which `to_t` d is noncentral t. The
     formula of that distribution fails far out; there the normal approximation of Hedges and Olkin 1985 stands
     in."""
     if abs(d * to_t) < FAR:
-        tails = (UPPER, (1 - CONFIDENCE) / 2)
+        tails = ((1 + confidence) / 2, (1 - confidence) / 2)
         low, high = (float(special.nctdtrinc(freedom, tail, d * to_t)) / to_t for tail in tails)
         if math.isfinite(low) and math.isfinite(high) and low <= d <= high:
             return low, high
-    half = float(stats.norm.ppf(UPPER)) * math.sqrt(1 / to_t**2 + d**2 / (2 * n))
+    half = float(stats.norm.ppf((1 + confidence) / 2)) * math.sqrt(1 / to_t**2 + d**2 / (2 * n))
     return d - half, d + half
 
 

@@ -74,7 +74,7 @@ def ratio(ratios: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) 
     return from_logarithm(float(logs.mean()), low, high, len(logs))
 
 
-def standardised(differences: np.ndarray) -> Estimate:
+def standardised(differences: np.ndarray, confidence: float = CONFIDENCE) -> Estimate:
     """The mean difference in SDs of the differences (Cohen's d_z), with the interval by the noncentral t
     distribution."""
     n = len(differences)
@@ -82,7 +82,7 @@ def standardised(differences: np.ndarray) -> Estimate:
         reason = "fewer than two pairs" if n < 2 else "all differences equal"
         return Estimate(value=None, n=n, note=reason)
     d = float(differences.mean() / differences.std(ddof=1))
-    low, high = noncentral_bounds(d, math.sqrt(n), n - 1, n)
+    low, high = noncentral_bounds(d, math.sqrt(n), n - 1, n, confidence)
     return Estimate(value=d, low=low, high=high, n=n)
 
 

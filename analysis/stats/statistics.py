@@ -258,6 +258,11 @@ def ratio_of_sums(above: Sequence[float], below: Sequence[float]) -> Bounds:
     return max(0.0, value - half), min(1.0, value + half)
 
 
+def bonferroni(p: float | None, tests: int) -> float | None:
+    """p corrected for so many tests; None (not tested) stays None."""
+    return None if p is None else min(1.0, tests * p)
+
+
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Holm's adjusted p values over one family; None (not tested) stays None and does not count."""
     # statsmodels' `multipletests` collects garbage at every call, which takes seconds over a large study.

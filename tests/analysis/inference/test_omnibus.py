@@ -42,6 +42,14 @@ def test_place_and_spread_of_all_thread_counts(study):
     assert row.n == [12, 12]
 
 
+def test_interim_analyses_share_the_error(study):
+    runs(study, {1: [0.5, 0.51, 0.52, 0.53, 0.54], 2: [0.6, 0.61, 0.62, 0.63, 0.64]}, variant="default")
+    once, often = (last(set_tests(load_study(study.directory), each)) for each in (1, 5))
+    for p in ("h_p", "w_p"):
+        assert list(often[p]) == pytest.approx(list(np.minimum(1, 5 * once[p])))
+    assert (once.h_result[0], often.h_result[0]) == ("differ", "no difference found")
+
+
 def test_copies_are_not_tested_and_one_thread_count_has_no_row(study):
     runs(study, {1: [0.5] * 3, 2: [0.6] * 3})
     runs(study, {1: [0.5] * 3}, variant="control")

@@ -155,6 +155,7 @@ def test_interim_analyses_share_the_error(study):
     once, often = last(study), last(study, analyses=5)
     assert list(often.p) == pytest.approx(list(np.minimum(1, 5 * once.p)))
     assert (often.high - often.low > once.high - once.low).all()
+    assert (often.d_high - often.d_low > once.d_high - once.d_low).all()
     assert (often.detectable.fillna(np.inf) > once.detectable).all()
 
 
@@ -162,9 +163,10 @@ def test_a_sequential_sweep_is_corrected_for_its_planned_analyses(study):
     fabricate(study, SETS)
     kept = {"plan": {"until": "decided(tests)", "interim": [3, 5]}, "interim_done": 2, "answers": []}
     (study.directory / "sequential.json").write_text(json.dumps(kept))
-    table = analyze(study.directory).tables["tests"]
-    assert set(table.frame.analyses) == {2}
-    assert "corrected for 2 planned interim analyses" in table.note
+    tables = analyze(study.directory).tables
+    assert set(tables["tests"].frame.analyses) == {2}
+    for name in ("tests", "set_tests"):
+        assert "corrected for 2 planned interim analyses" in tables[name].note
 
 
 def test_a_single_run_is_said_to_be_too_few(study):
