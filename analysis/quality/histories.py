@@ -69,7 +69,7 @@ def _difference(study: StudyData, runs: pd.DataFrame, view: View, metric: str) -
         settings = len(models) * (len(models) - 1) / 2
         planned = max(int(runs.epochs_planned.max()), len(epochs))  # a project plans 0: not known
         a, b = (models[name] for name in names)
-        bounds = _bounds(study, a, b, column, last, 1 - ALPHA / (settings * planned))
+        bounds = _bounds(study, a, b, column, first, 1 - ALPHA / (settings * planned))
     return row | {
         "difference": found.difference,
         "epochs": str(first) if first == last else f"{first}-{last}",

@@ -136,6 +136,17 @@ def test_the_largest_difference_of_a_project_that_plans_no_epochs_has_an_interva
     assert row.low < row.difference < row.high
 
 
+def test_the_largest_difference_has_the_interval_of_its_epoch(study):
+    for k in (-1, 0, 1):  # at the second epoch the difference is as large, and of the other sign
+        for cpus, means in ((1, (0.5, 0.75)), (2, (0.75, 0.5))):
+            accuracies = tuple(each + k / 16 for each in means)
+            study.run(cpus, k + 2, seed=10 * cpus + k, weights=f"{cpus} {k}", accuracies=accuracies)
+    row = rows(max_difference(load(study)), view="last").iloc[0]
+    assert (row.epochs, row.difference) == ("1-2", 0.25)
+    assert row.low < row.difference < row.high
+    assert (row.low + row.high) / 2 == pytest.approx(0.25)
+
+
 def test_the_largest_difference_names_its_stretch_of_epochs_and_the_end(study):
     study.run(1, accuracies=(0.5, 0.75, 0.75, 0.5), losses=(1.0,) * 4)
     study.run(2, accuracies=(0.5, 0.5, 0.5, 0.625), losses=(1.0,) * 4)
