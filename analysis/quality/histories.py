@@ -62,14 +62,18 @@ def _difference(study: StudyData, runs: pd.DataFrame, view: View, metric: str) -
     first, last = epochs[found.first], epochs[found.last]
     end = values[:, -1]
     at = values[:, found.first]
-    names = [list(models)[int(i)] for i in (at.argmax(), at.argmin())]
+    names = list(models)  # of no difference all are as far apart
+    if found.difference:
+        names = [names[int(i)] for i in (at.argmax(), at.argmin())]
     if all(len(models[name]) == 1 < counts[name] for name in names):  # copies of one run each
         bounds: statistics.Bounds = (found.difference, found.difference)
     else:
         settings = len(models) * (len(models) - 1) / 2
         planned = max(int(runs.epochs_planned.max()), len(epochs))  # a project plans 0: not known
-        a, b = (models[name] for name in names)
-        bounds = _bounds(study, a, b, column, first, 1 - ALPHA / (settings * planned))
+        a, *others = (models[name] for name in names)
+        confidence = 1 - ALPHA / (settings * planned)
+        every = {_bounds(study, a, b, column, first, confidence) for b in others}
+        bounds = every.pop() if len(every) == 1 else (None, None)
     return row | {
         "difference": found.difference,
         "epochs": str(first) if first == last else f"{first}-{last}",

@@ -85,6 +85,25 @@ def test_the_largest_difference_uses_common_values_or_means(study):
     assert (row.threads, row.n) == (["1", "2"], [2, 2])
 
 
+def test_no_difference_between_equal_values_of_different_models_is_not_exact(study):
+    for cpus in (1, 2):
+        for seed in (1, 2, 3):
+            study.run(cpus, seed, seed=10 * cpus + seed, weights=f"{cpus} {seed}", accuracies=(1.0, 1.0))
+    row = rows(max_difference(load(study)), view="last").iloc[0]
+    assert row.difference == 0
+    assert pd.isna(row.low)
+    assert pd.isna(row.high)
+
+
+def test_no_difference_is_exact_only_if_it_is_for_every_thread_count(study):
+    for seed, accuracy in enumerate((0.25, 0.5, 0.75), 1):
+        for cpus, each in ((1, accuracy), (2, 1 - accuracy), (4, accuracy)):  # 2 has the mean, not the pairs
+            study.run(cpus, seed, seed=seed, weights=f"{cpus} {seed}", accuracies=(each,), losses=(1.0,))
+    row = rows(max_difference(load(study)), view="last").iloc[0]
+    assert row.difference == 0
+    assert pd.isna(row.low)
+
+
 def test_the_largest_difference_of_equal_seeds_is_that_of_their_pairs(study):
     for cpus in (1, 2):
         for seed, accuracy in enumerate((0.3, 0.5, 0.3), 1):  # the third is a copy of the first
