@@ -17,6 +17,7 @@ from analysis.load.study import StudyData, View
 from analysis.results.cells import number
 from analysis.results.model import ALPHA, Kind, Table, col, count
 from analysis.stats.statistics import Estimate
+from guest.records.run import Metric
 
 DATA = Path(__file__).parent / "data"
 NOT_MEASURED = "not measured here"
@@ -76,9 +77,9 @@ def against(name: str, study: StudyData, tables: dict[str, Table]) -> Table:
         col("remark"),
         name="against",
         title=f"Ours beside the published ({name})",
-        note="Published differences are computed from the published values. n is the number of our runs "
-        "behind a number. Intervals are of 95 %: Welch's t for differences of means, of equal seeds "
-        "Student's of pairs (over all pairs of "
+        note="Differences and p are of accuracies; published differences are computed from the published "
+        "values. n is the number of our runs behind a number. Intervals are of 95 %: Welch's t for "
+        "differences of means, of equal seeds Student's of pairs (over all pairs of "
         "thread counts, and epochs where the largest is one of several: Bonferroni); for steps, the first "
         "and last possible one, since steps are hashed at powers of two. Where all repetitions of a thread "
         "count agree, there is no sampling error to give an interval of. Other projects, machines and "
@@ -107,19 +108,19 @@ def _statements(published: dict[str, Any], study: StudyData, tables: dict[str, T
             f"largest difference across thread counts at one epoch, fixed seeds, {name} model selection",
             Kind.SPREAD,
             theirs,
-            partial(_largest, study, tables, view),
+            partial(_largest, tables, view),
         )
     yield (
         "largest difference between runs of one thread count, seeds free",
         Kind.SPREAD,
         published.get("default_runs_max_difference", {}),
-        lambda workload: _range(study, tables, workload),
+        lambda workload: _range(tables, workload),
     )
     yield (
         "smallest p of the pairwise U tests, seeds free, uncorrected",
         Kind.P,
         {entry["project"]: min(entry["p"]) for entry in published.get("u_test_default", [])},
-        lambda workload: _least_p(study, tables, workload),
+        lambda workload: _least_p(tables, workload),
     )
     means = published.get("fixed_seed_mean_accuracy_without_ms", {})
     yield (
@@ -147,9 +148,10 @@ def difference(values: Iterable[float]) -> float:
 # ---- ours ---------------------------------------------------------------------------------------------
 
 
-def _largest(study: StudyData, tables: dict[str, Table], view: View, workload: str) -> Estimate:
-    metric = study.metrics[workload][0]
-    found = tables["max_difference"].rows_of(workload, variant="fixed-seed", view=view.value, metric=metric)
+def _largest(tables: dict[str, Table], view: View, workload: str) -> Estimate:
+    found = tables["max_difference"].rows_of(
+        workload, variant="fixed-seed", view=view.value, metric=Metric.ACCURACY
+    )
     if found.empty or pd.isna(found.difference.iloc[0]):
         return NOTHING
     row = found.iloc[0]
@@ -161,9 +163,10 @@ def _largest(study: StudyData, tables: dict[str, Table], view: View, workload: s
     return Estimate(value=value, n=n, low=low, high=high, note=note)
 
 
-def _range(study: StudyData, tables: dict[str, Table], workload: str) -> Estimate:
-    metric = study.metrics[workload][0]
-    found = tables["performance"].rows_of(workload, variant="default", view="selected", metric=metric)
+def _range(tables: dict[str, Table], workload: str) -> Estimate:
+    found = tables["performance"].rows_of(
+        workload, variant="default", view="selected", metric=Metric.ACCURACY
+    )
     found = found[found.n > 1]
     if found.empty:
         return NOTHING
@@ -171,9 +174,8 @@ def _range(study: StudyData, tables: dict[str, Table], workload: str) -> Estimat
     return Estimate(value=float(row.range), n=int(row.n), note=f"at {row.threads} threads")
 
 
-def _least_p(study: StudyData, tables: dict[str, Table], workload: str) -> Estimate:
-    metric = study.metrics[workload][0]
-    found = tables["tests"].rows_of(workload, variant="default", view="selected", metric=metric)
+def _least_p(tables: dict[str, Table], workload: str) -> Estimate:
+    found = tables["tests"].rows_of(workload, variant="default", view="selected", metric=Metric.ACCURACY)
     found = found.dropna(subset="p")
     if found.empty:
         return NOTHING
@@ -182,9 +184,10 @@ def _least_p(study: StudyData, tables: dict[str, Table], workload: str) -> Estim
 
 
 def _means(study: StudyData, workload: str) -> Estimate:
+    if Metric.ACCURACY not in study.metrics[workload]:
+        return NOTHING
     runs = study.runs_of(workload, variant="fixed-seed")
-    metric = study.metrics[workload][0]
-    pairs = [each for each in contrasts(runs, View.LAST, metric) if each.difference is not None]
+    pairs = [each for each in contrasts(runs, View.LAST, Metric.ACCURACY) if each.difference is not None]
     if not pairs:
         return NOTHING
     widest = max(pairs, key=lambda each: abs(each.difference or 0.0))

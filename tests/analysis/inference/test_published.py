@@ -9,6 +9,7 @@ from analysis.inference.published import UnknownPublishedError, difference, load
 from analysis.pipeline import analyze
 from analysis.results.printing import Format, render_tables
 from analysis.stats import paired
+from guest.records.run import Metric
 
 # as printed in table VII of the paper, and in its text: 8.56 % without, 0.0898 to 2.52 % with selection
 PRINTED = {
@@ -116,6 +117,20 @@ def test_what_was_not_measured_is_said(study):
     assert frame.ours.isna().all()
     shares = frame[frame.statement.str.startswith("share of examined projects")]
     assert list(shares.published_text) == [f"{x} (projects)" for x in ("0.91", "0.22", "0.94", "0.15")]
+
+
+def test_only_accuracies_stand_beside_published_accuracies(study):
+    f1, accuracy = Metric.F1_MACRO, Metric.ACCURACY
+    for cpus, value in ((1, 0.25), (2, 0.75)):
+        for workload, metrics in (("both", (f1, accuracy)), ("no-accuracy", (f1,))):
+            for variant, repetition in (("fixed-seed", 1), ("default", 1), ("default", 2)):
+                weights = f"{workload} {cpus} {variant} {repetition}"
+                options = {"weights": weights, "seed": cpus * repetition, "accuracies": (value, value)}
+                study.run(cpus, repetition, workload=workload, variant=variant, metrics=metrics, **options)
+    frame = published(study).tables["against"].frame
+    of_metric = frame[(frame.workload != "") & ~frame.statement.str.startswith("first training step")]
+    ours = of_metric.groupby("workload").ours
+    assert (ours.max()["both"], ours.count()["no-accuracy"]) == (0.25, 0)  # the accuracy is half the F1
 
 
 def test_equal_weights_have_no_first_step_and_say_up_to_where(study):
