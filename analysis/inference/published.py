@@ -156,10 +156,10 @@ def _largest(tables: dict[str, Table], view: View, workload: str) -> Estimate:
         return NOTHING
     row = found.iloc[0]
     n, value = sum(row.n), float(row.difference)
+    note = f"epoch {row.epochs}; {row.basis}"
     if row.basis == "all repetitions agree":
-        return Estimate(value=value, n=n, note=f"epoch {row.epochs}; all repetitions agree")
+        return Estimate(value=value, n=n, note=note)
     low, high = (None if pd.isna(bound) else float(bound) for bound in (row.low, row.high))
-    note = f"epoch {row.epochs}; means of the repetitions"
     return Estimate(value=value, n=n, low=low, high=high, note=note)
 
 

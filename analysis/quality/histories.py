@@ -74,6 +74,9 @@ def _difference(study: StudyData, runs: pd.DataFrame, view: View, metric: str) -
         confidence = 1 - ALPHA / (settings * planned)
         every = {_bounds(study, a, b, column, first, confidence) for b in others}
         bounds = every.pop() if len(every) == 1 else (None, None)
+    basis = "all repetitions agree" if agree[:, found.first].all() else "means of the repetitions"
+    if counts.max() == 1:
+        basis = "one run of each thread count"
     return row | {
         "difference": found.difference,
         "epochs": str(first) if first == last else f"{first}-{last}",
@@ -81,7 +84,7 @@ def _difference(study: StudyData, runs: pd.DataFrame, view: View, metric: str) -
         "low": bounds[0],
         "high": bounds[1],
         "values": values[:, found.first].tolist(),
-        "basis": "all repetitions agree" if agree[:, found.first].all() else "means of the repetitions",
+        "basis": basis,
         "final_difference": float(end.max() - end.min()) if np.isfinite(end).all() else None,
     }
 

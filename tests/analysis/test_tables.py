@@ -171,7 +171,7 @@ def test_the_largest_difference_names_its_stretch_of_epochs_and_the_end(study):
     study.run(2, accuracies=(0.5, 0.5, 0.5, 0.625), losses=(1.0,) * 4)
     row = rows(max_difference(load(study)), view="last").iloc[0]
     assert (row.epochs, row.first_epoch, row.difference, row.final_difference) == ("2-3", 2, 0.25, 0.125)
-    assert row.basis == "all repetitions agree"
+    assert row.basis == "one run of each thread count"
 
 
 def test_one_thread_count_has_no_difference_and_says_why(study):

@@ -106,7 +106,7 @@ def test_a_workload_of_the_same_name_is_compared_with_that_project_alone(study):
     study.run(1, workload="honk")
     study.run(2, workload="honk", weights="v")
     row = rows(published(study), "without model selection").iloc[0]
-    assert row.projects == ["honk"]
+    assert (row.projects, row.remark) == (["honk"], "epoch 1-2; one run of each thread count")
     assert row.published == pytest.approx([0.085570514])
 
 
