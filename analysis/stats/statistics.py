@@ -23,7 +23,8 @@ PAIRS_FROM = 3
 RATIOS_FROM = 3  # at two, Student's t is 12.7: bounds of a ratio would span orders of magnitude
 INTERVALS_NOTE = (
     "Intervals of 95 %: means by Hall's transformed t, SD by Bonett's method; a mean needs "
-    f"{MEAN_FROM} distinct values for one, an SD {SD_FROM}, a ratio {RATIOS_FROM} runs."
+    f"{MEAN_FROM} runs that are no copies for one, an SD {SD_FROM}, a ratio {RATIOS_FROM} runs, and not all "
+    "of one value."
 )
 PROPORTION = (0.0, 1.0)
 NOT_NEGATIVE = (0.0, math.inf)

@@ -34,6 +34,14 @@ def test_few_values_have_no_interval():
     assert statistics.mean(ten).low is not None
 
 
+def test_an_interval_of_a_mean_needs_runs_and_not_that_their_values_are_distinct():
+    assert statistics.mean([0.5] * (statistics.MEAN_FROM - 1) + [0.75]).low is not None
+    assert statistics.mean([0.5] * statistics.MEAN_FROM).low is None
+    note = f"a mean needs {statistics.MEAN_FROM} runs that are no copies"
+    assert note in statistics.INTERVALS_NOTE
+    assert statistics.INTERVALS_NOTE.endswith("and not all of one value.")
+
+
 def test_the_interval_of_a_mean_is_students_without_skewness_and_leans_to_the_long_tail_with_it():
     even = np.array([-3.0, -1.0, 0.0, 1.0, 3.0])
     found = statistics.mean(even)
