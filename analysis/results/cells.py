@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.results.model import Column, Kind, Table
+from analysis.results.model import ALPHA, Column, Kind, Table
 
 NOTHING = "–"
 NUMERIC = (Kind.COUNT, Kind.METRIC, Kind.SPREAD, Kind.SECONDS, Kind.RATIO, Kind.P)
@@ -57,7 +57,13 @@ def level(verdict: str, distinct: int, n: int) -> str:
 
 def interval(kind: Kind, value: float, low: float, high: float) -> str:
     """`0.0012 [0.0006, 0.0074]`: the bounds with as many decimals as the estimate."""
-    return f"{number(kind, value)} [{number(kind, low, like=value)}, {number(kind, high, like=value)}]"
+    return f"{number(kind, value)} [{_bound(kind, low, value)}, {_bound(kind, high, value)}]"
+
+
+def _bound(kind: Kind, bound: float, value: float) -> str:
+    """With its own first digit where it would seem to be 0: on which side of 0 it lies is a verdict."""
+    text = number(kind, bound, like=value)
+    return significant(bound, bound, digits=1) if bound and not text.strip("-0.") else text
 
 
 def number(kind: Kind, value: Any, like: float | None = None) -> str:
@@ -93,7 +99,8 @@ def _finite(kind: Kind, value: float, like: float) -> str:
         case Kind.RATIO:
             return f"{value:.2f}"
         case Kind.P:
-            return "<0.001" if value < 0.001 else f"{value:.3f}"
+            digits = 4 if f"{value:.3f}" == f"{ALPHA:.3f}" and value != ALPHA else 3  # as a verdict has it
+            return "<0.001" if value < 0.001 else f"{value:.{digits}f}"
         case Kind.METRIC | Kind.SECONDS:
             return significant(value, like, digits=3)
         case _:

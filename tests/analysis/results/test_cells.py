@@ -28,6 +28,9 @@ from analysis.results.model import Column, Kind
         (Kind.RATIO, 1.709, "1.71"),
         (Kind.P, 0.0004, "<0.001"),
         (Kind.P, 0.0456, "0.046"),
+        (Kind.P, 0.0497, "0.0497"),
+        (Kind.P, 0.05, "0.050"),
+        (Kind.P, 0.0503, "0.0503"),
         (Kind.TEXT, True, "yes"),
         (Kind.TEXT, "", "–"),
         (Kind.METRIC, None, "–"),
@@ -43,6 +46,14 @@ def test_numbers(kind, value, text):
 
 def test_intervals_have_the_decimals_of_the_estimate():
     assert interval(Kind.SPREAD, 0.0012, 0.00064, 0.00741) == "0.0012 [0.0006, 0.0074]"
+
+
+def test_bounds_show_on_which_side_of_0_they_lie():
+    assert interval(Kind.SPREAD, 0.0012, 0.00003, 0.0024) == "0.0012 [0.00003, 0.0024]"
+    assert interval(Kind.SPREAD, -0.0012, -0.0024, -0.000004) == "-0.0012 [-0.0024, -0.000004]"
+    assert interval(Kind.RATIO, 0.4, 0.003, 0.8) == "0.40 [0.003, 0.80]"
+    assert interval(Kind.METRIC, 0.5, 0.0, 1.0) == "0.50000 [0.00000, 1.00000]"
+    assert interval(Kind.SPREAD, 0.0012, 0.0, 0.0024) == "0.0012 [0, 0.0024]"
 
 
 def test_cells():
