@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import socket
 import time
@@ -16,6 +15,7 @@ from typing import Any
 import dask
 from distributed import Client, LocalCluster
 from distributed.comm import connect
+from distributed.core import Status
 from distributed.security import Security
 from tornado.ioloop import PeriodicCallback
 
@@ -46,7 +46,7 @@ def scheduler(settings: EngineTable, store: Store, notify: Say) -> Iterator[Call
             require_known(address)
         else:
             stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing": False}))
-            address, security = stack.enter_context(_cluster(settings, store, security))
+            address, security = stack.enter_context(_cluster(settings, store, security, notify))
         yield lambda patience_s: _connect(address, security, patience_s, notify)
 
 
@@ -132,7 +132,7 @@ async def _greet(address: str, security: Security | None) -> None:
 
 @contextlib.contextmanager
 def _cluster(
-    settings: EngineTable, store: Store, security: Security | None
+    settings: EngineTable, store: Store, security: Security | None, notify: Say
 ) -> Iterator[tuple[str, Security | None]]:
     table = settings.cluster or LocalClusterTable()
     try:
@@ -143,10 +143,11 @@ def _cluster(
                 made = _ssh(table, store)
             case JobQueueTable():
                 made = job_queue(table, security)
-                _keep_submitted(made, table.jobs)
     except (OSError, TimeoutError, RuntimeError) as error:
         raise GuestError(f"the {table.kind} cluster was not started: {error}", evidence=repr(error)) from None
     with made:
+        if isinstance(table, JobQueueTable):
+            keep_submitted(made, table.jobs, notify)
         yield made.scheduler_address, made.security
 
 
@@ -235,9 +236,37 @@ def job_queue(table: JobQueueTable, security: Security | None) -> Any:
     )  # fmt: skip
 
 
-def _keep_submitted(cluster: Any, jobs: int) -> None:
-    """Submits the jobs; one that ends (its walltime is over, its node is gone) is submitted again."""
-    submit = functools.partial(cluster.scale, jobs=jobs)
-    submit()
-    again = PeriodicCallback(submit, SUBMIT_EVERY_S * 1000)
-    cluster.loop.add_callback(again.start)
+def keep_submitted(cluster: Any, jobs: int, notify: Say) -> None:
+    """Submits the jobs; one that ends (its walltime is over, its node is gone), or was refused, is submitted
+    again. Raises GuestError where all are refused at first."""
+    for _ in range(jobs):
+        cluster.worker_spec.update(cluster.new_worker_spec())
+    refusal, reported = cluster.sync(_submit, cluster), ""
+    if refusal and not cluster.workers:
+        raise GuestError(f"[engine.cluster]: {refusal}; check its queue, account and directives")
+
+    def report(refusal: str) -> None:
+        nonlocal reported
+        if refusal and refusal != reported:
+            notify(f"jobs that were refused are submitted again: {refusal}")
+        reported = refusal
+
+    async def again() -> None:
+        report(await _submit(cluster))
+
+    report(refusal)
+    cluster.loop.add_callback(PeriodicCallback(again, SUBMIT_EVERY_S * 1000).start)
+
+
+async def _submit(cluster: Any) -> str:
+    """Submits the jobs that are lacking; the last line of why some were refused, or ""."""
+    refusal = ""
+    try:
+        await cluster._correct_state()
+    except (OSError, RuntimeError, ValueError) as error:
+        refusal = str(error).strip().rpartition("\n")[2]
+    for name, job in list(cluster.workers.items()):
+        if job.job_id is None:  # dask would take it for submitted, and wait for its end
+            job.status = Status.failed
+            del cluster.workers[name]
+    return refusal

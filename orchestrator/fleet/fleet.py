@@ -31,6 +31,7 @@ from orchestrator.forecast.model import stored_run
 from orchestrator.store.index import Checked
 from orchestrator.store.integrity import DamagedRunError
 from orchestrator.store.store import Store
+from orchestrator.study.engine import EngineTable, JobQueueTable
 from orchestrator.study.schema import Study
 from orchestrator.text import Say
 
@@ -173,10 +174,8 @@ class Fleet:
                 "and of the workers"
             )
         if idle_s > settings.workers_wait_s:
-            raise GuestError(
-                f"no worker came within engine.workers_wait_s = {settings.workers_wait_s:g}: "
-                "start `vbstudy worker SCHEDULER` on the hosts"
-            )
+            waited = f"engine.workers_wait_s = {settings.workers_wait_s:g}"
+            raise GuestError(f"no worker came within {waited}: {_todo(settings)}")
 
     # ---- runs --------------------------------------------------------------------------------
 
@@ -258,3 +257,15 @@ class Fleet:
     def _fail(self, run: str) -> None:
         self.summary.failed.append(run)
         self.over.add(run)
+
+
+def _todo(settings: EngineTable) -> str:
+    """Where no worker comes."""
+    match settings.cluster:
+        case None if settings.scheduler:
+            return "start `vbstudy worker SCHEDULER` on the hosts"
+        case JobQueueTable(queue=queue):
+            return (
+                f"`squeue` shows the jobs in {queue or 'the default queue'}; where they wait, raise that key"
+            )
+    return "those of the cluster have ended; sweep again"

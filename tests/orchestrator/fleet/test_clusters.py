@@ -7,8 +7,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from distributed import Scheduler, SpecCluster
+from distributed.deploy.spec import ProcessInterface
 
-from orchestrator.errors import PrerequisiteError, UsageError
+from orchestrator.cli import main as cli
+from orchestrator.errors import GuestError, PrerequisiteError, UsageError
 from orchestrator.fleet import clusters
 from orchestrator.store.store import Store
 from orchestrator.study.schema import parse
@@ -140,6 +143,67 @@ def test_a_job_offers_the_cores_and_the_memory_that_it_asks_the_batch_system_for
     assert "--resources vcpu=1,memory=2048 --preload vbstudy.dask_worker" in script
     assert "--no-nanny" in script
     assert "--worker-class vbstudy.dask_worker.HostWorker --dashboard-address 127.0.0.1:0" in script
+
+
+@pytest.mark.needs("dask")
+def test_a_queue_that_the_batch_system_does_not_have_ends_the_sweep_with_its_reason(
+    tmp_path, capsys, monkeypatch
+):
+    text = batch(tmp_path, jobs=2).replace('queue = "long"', 'queue = "nowhere"')
+    directory = made(tmp_path / "study", ONE_CPU + text)
+    with slurm.running(cpus=1, memory_mib=4000) as system:
+        for name, value in system.environment.items():
+            monkeypatch.setenv(name, value)
+        assert cli.run(["-C", str(directory), "sweep"]) == 4
+        assert not system.jobs()
+    assert "Batch job submission failed: Invalid partition name specified; check" in capsys.readouterr().err
+
+
+REFUSED = """Command exited with non-zero exit code.
+Exit code: 1
+stderr:
+sbatch: error: invalid partition specified: nowhere
+sbatch: error: Batch job submission failed: Invalid partition name specified
+
+"""  # as dask_jobqueue has it
+
+
+class Job(ProcessInterface):
+    """Submitted while `places` are left."""
+
+    places = 0
+    job_id = None
+
+    async def start(self):
+        if not Job.places:
+            raise RuntimeError(REFUSED)
+        Job.places -= 1
+        self.job_id = "1"
+        await super().start()
+
+
+@pytest.fixture
+def queued():
+    Job.places = 0
+    options = {"host": clusters.LOOPBACK, "dashboard": False}
+    scheduler = {"cls": Scheduler, "options": options | {"dashboard_address": f"{clusters.LOOPBACK}:0"}}
+    with SpecCluster(scheduler=scheduler, worker={"cls": Job, "options": {}}) as cluster:
+        yield cluster
+
+
+def test_jobs_that_are_all_refused_end_the_sweep_with_the_reason(queued):
+    with pytest.raises(GuestError, match="sbatch: error: .*: Invalid partition name specified; check"):
+        clusters.keep_submitted(queued, 2, pytest.fail)
+
+
+def test_a_job_that_was_refused_is_submitted_again(queued):
+    said, Job.places = [], 1
+    clusters.keep_submitted(queued, 2, said.append)
+    assert len(queued.workers) == len(said) == 1
+    assert "refused are submitted again: sbatch: error: Batch job submission failed" in said[0]
+    Job.places = 1
+    assert queued.sync(clusters._submit, queued) == ""
+    assert len(queued.workers) == 2
 
 
 def test_more_workers_than_cores_are_refused(tmp_path, monkeypatch):

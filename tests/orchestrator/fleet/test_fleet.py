@@ -21,11 +21,13 @@ from orchestrator.fleet.fleet import MAX_LOST, Fleet
 from orchestrator.fleet.orders import FailedAttempt, Order, Receipt, decode_receipt
 from orchestrator.store.index import Checked
 from orchestrator.store.store import Store
+from orchestrator.study.engine import EngineTable
 from orchestrator.study.schema import Study, parse
 from tests import factories
 from tests.orchestrator.sweep.test_pipeline import STUDY
 
 HOST = "tcp://host:1"
+SLURM = {"kind": "slurm", "jobs": 1, "cores": 1, "memory_mib": 1}
 
 
 class Told:
@@ -222,11 +224,22 @@ def test_an_answer_that_is_an_error_is_the_hosts_trouble(fleet, spec):
     assert fleet.packing.open_hosts() == []
 
 
-def test_waiting_for_nothing_ends(fleet):
+@pytest.mark.parametrize(
+    ("engine", "todo"),
+    [
+        ({"scheduler": "tcp://a:1"}, "start `vbstudy worker SCHEDULER` on the hosts"),
+        ({"cluster": SLURM | {"queue": "long"}}, "`squeue` shows the jobs in long"),
+        ({"cluster": SLURM}, "`squeue` shows the jobs in the default queue"),
+        ({}, "sweep again"),
+    ],
+)
+def test_waiting_for_nothing_ends_with_what_to_do(fleet, engine, todo):
+    table = EngineTable.model_validate({"kind": "dask", **engine})
+    fleet.study = fleet.study.model_copy(update={"engine": table})
     fleet.packing.drop_host(HOST)
     fleet._require_hosts(False)
     fleet._idle_since -= 10_000
-    with pytest.raises(GuestError, match="no worker came within"):
+    with pytest.raises(GuestError, match=f"no worker came within engine.workers_wait_s = 600: .*{todo}"):
         fleet._require_hosts(False)
 
 
