@@ -88,10 +88,10 @@ class SweepProgress:
 
     def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None:
         text = f"{plain(reason)}; quarantined in {plain(str(kept))}, will be repeated"
-        self.report(f"[yellow]damaged[/] {spec.run_id}: {text}")
+        self._print(f"[yellow]damaged[/] {spec.run_id}: {text}")
 
     def waiting(self, why: str) -> None:
-        self.report(f"[yellow]waiting[/] {plain(why)}")
+        self._print(f"[yellow]waiting[/] {plain(why)}")
 
     def started(self, guest: str, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
         with self._lock:
@@ -120,17 +120,21 @@ class SweepProgress:
         if self._all is not None:
             self._bars.advance(self._all)
         scores = ", ".join(f"{plain(name, 40)} {value:.4f}" for name, value in result.last.items())
-        self.report(f"{spec.set_id} {count}  {scores}  {result.timings.wall_s:.1f} s")
+        self._print(f"{spec.set_id} {count}  {scores}  {result.timings.wall_s:.1f} s")
 
     def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:
         what = "[yellow]failed, again[/]" if again else "[red]failed[/]"
         first, *more = reason.splitlines() or [""]
-        self.report(f"{what} {spec.run_id}: {plain(first)} (evidence: {plain(str(kept))})")
+        self._print(f"{what} {spec.run_id}: {plain(first)} (evidence: {plain(str(kept))})")
         for line in more[-LINES_SHOWN:]:
-            self.report(f"  | {plain(line)}")  # so that none is taken for a line of vbstudy
+            self._print(f"  | {plain(line)}")  # so that none is taken for a line of vbstudy
 
     def report(self, text: str) -> None:
-        """Prints a line."""
+        """Prints a line, much of which may come from hosts and guests."""
+        self._print(plain(text))
+
+    def _print(self, text: str) -> None:
+        """With rich's markup."""
         self._console.print(text, highlight=False, soft_wrap=True)
 
 

@@ -61,6 +61,12 @@ def test_80_columns_show_counts_times_and_names_whole_with_room_for_the_terminal
     assert max(map(len, last)) <= 80 - len("^C")
 
 
+def test_what_hosts_report_is_shown_as_it_came():
+    target = console()
+    SweepProgress(target).report("host a: needs 'vbstudy[torch]' [/x]\x1b[2J")
+    assert target.file.getvalue() == "host a: needs 'vbstudy[torch]' [/x]?[2J\n"
+
+
 def test_quiet_says_nothing():
     target = console(quiet=True)
     play(SweepProgress(target))
