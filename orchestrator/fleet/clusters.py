@@ -197,15 +197,22 @@ def _ssh(table: SshClusterTable, store: Store) -> Any:
         login["client_keys"] = [str(store.directory / table.key.expanduser())]
     if table.known_hosts:
         login["known_hosts"] = str(store.directory / table.known_hosts.expanduser())
-    return SSHCluster(
-        [table.hosts[0], *table.hosts],
-        connect_options=login,
-        worker_options={**options, "memory_limit": 0},
-        # It listens on the address by which it is reached, and on no other.
-        scheduler_options={"host": table.hosts[0], "port": 0, "dashboard_address": f"{LOOPBACK}:0"},
-        worker_class=f"{PRELOAD}.HostNanny",
-        remote_python=table.python,
-    )
+    try:
+        return SSHCluster(
+            [table.hosts[0], *table.hosts],
+            connect_options=login,
+            worker_options={**options, "memory_limit": 0},
+            # It listens on the address by which it is reached, and on no other.
+            scheduler_options={"host": table.hosts[0], "port": 0, "dashboard_address": f"{LOOPBACK}:0"},
+            worker_class=f"{PRELOAD}.HostNanny",
+            remote_python=table.python,
+        )
+    except Exception as error:  # noqa: BLE001  (dask raises plain ones, asyncssh its own)
+        raise GuestError(
+            f"the ssh cluster was not started: {error}; does `ssh` log in to each of engine.cluster.hosts "
+            "without a question, and has engine.cluster.python there vbstudy[dask]?",
+            evidence=repr(error),
+        ) from None
 
 
 def job_queue(table: JobQueueTable, security: Security | None) -> Any:

@@ -14,6 +14,7 @@ from orchestrator.cli import main as cli
 from orchestrator.errors import GuestError, PrerequisiteError, UsageError
 from orchestrator.fleet import clusters
 from orchestrator.store.store import Store
+from orchestrator.study.engine import SshClusterTable
 from orchestrator.study.schema import parse
 from tests import slurm
 from tests.orchestrator.fleet.fleets import wait_until
@@ -237,12 +238,27 @@ def test_a_security_file_is_checked(tmp_path, text, said):
         clusters.read_security(path)
 
 
+OVER_SSH = SshClusterTable(
+    kind="ssh", hosts=("a",), cores=1, memory_mib=1, key=Path("id"), known_hosts=Path("/etc/known")
+)
+
+
 def test_files_of_a_cluster_over_ssh_are_those_of_the_studys_folder(tmp_path, monkeypatch):
     given = {}
     monkeypatch.setattr(clusters, "require_dask", lambda *names: None)
     monkeypatch.setattr("distributed.SSHCluster", lambda hosts, **options: given.update(options))
-    keys = 'hosts = ["a"]\ncores = 1\nmemory_mib = 1\nkey = "id"\nknown_hosts = "/etc/known"\n'
-    text = f'{ONE_CPU}\n[engine]\nkind = "dask"\n[engine.cluster]\nkind = "ssh"\n{keys}'
-    clusters._ssh(parse(text).engine.cluster, Store(tmp_path))
+    clusters._ssh(OVER_SSH, Store(tmp_path))
     assert given["connect_options"]["client_keys"] == [str(tmp_path / "id")]
     assert given["connect_options"]["known_hosts"] == "/etc/known"
+
+
+def test_a_cluster_over_ssh_that_does_not_start_is_no_defect(tmp_path, monkeypatch):
+    def fail(hosts, **options):
+        raise Exception("Worker failed to start")  # noqa: TRY002  (as dask does)
+
+    monkeypatch.setattr(clusters, "require_dask", lambda *names: None)
+    monkeypatch.setattr("distributed.SSHCluster", fail)
+    with pytest.raises(
+        GuestError, match="was not started: Worker failed to start; does `ssh` log in to each"
+    ):
+        clusters._ssh(OVER_SSH, Store(tmp_path))
