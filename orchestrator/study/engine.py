@@ -77,7 +77,6 @@ class EngineTable(Section):
     contended_above: float = Field(
         default=CONTENDED_ABOVE,
         gt=0,
-        allow_inf_nan=False,
         validation_alias=AliasChoices("contended_above", "disturbed_above"),  # the second in older studies
     )
     redo_contended: bool = Field(

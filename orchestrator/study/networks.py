@@ -46,10 +46,10 @@ class WorkloadTable(Section):
     dataset: Annotated[str, _known(datasets.DATASETS)]
     epochs: Count = 5
     batch_size: Count = 64
-    learning_rate: float = Field(default=0.01, gt=0, allow_inf_nan=False)
+    learning_rate: float = Field(default=0.01, gt=0)
     optimizer: Optimizer = Optimizer.SGD
     momentum: float = Field(default=0.0, ge=0, lt=1)
-    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.0, ge=0)
     augment: bool = False
     train_samples: Count | None = None
     test_samples: Count | None = None

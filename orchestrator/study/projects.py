@@ -104,7 +104,7 @@ class ProjectTable(Section):
     wheels: str | None = None
     metrics: dict[str, MetricTable] = Field(min_length=1)
     artifacts: ArtifactsTable = ArtifactsTable()
-    timeout_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    timeout_s: float | None = Field(default=None, gt=0)
     disk_limit_mib: int = Field(default=10240, ge=1, strict=True)
     random: Random = Random.SEED
     framework: Framework | None = None

@@ -67,9 +67,9 @@ def no_credentials(url: str) -> str:
 
 
 class Section(BaseModel):
-    """A table of the study file; unknown keys are errors."""
+    """A table of the study file; unknown keys are errors, and numbers are finite."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class LocalTable(Section):

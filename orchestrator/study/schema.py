@@ -94,7 +94,7 @@ class AnalysisTable(Section):
     workload), and the margin within which two of its means count as the same."""
 
     primary: str = Field(default="", examples=["accuracy"])
-    margin: float = Field(default=MARGIN, gt=0, allow_inf_nan=False, strict=True)
+    margin: float = Field(default=MARGIN, gt=0, strict=True)
 
 
 class Study(Section):

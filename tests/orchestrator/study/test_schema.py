@@ -109,6 +109,13 @@ def test_a_minimal_study_has_the_documented_defaults():
             MINIMAL + "[engine]\nheartbeat_s = 200\n",
             "study.toml:4: engine: heartbeat_s = 200 must be below lost_after_s = 120",
         ),
+        *(
+            (
+                MINIMAL + f"[engine]\n{key} = inf\n",
+                f"study.toml:5: engine.{key} = inf: input should be a finite",
+            )
+            for key in ("timeout_s", "lost_after_s", "workers_wait_s")
+        ),
         (
             MINIMAL + "[engine]\nresults = 'through-worker'\n",
             "study.toml:5: engine.results: unknown key; allowed are cluster",
