@@ -47,6 +47,7 @@ class Dispatch:
         self, client: Client, packing: Packing, task: Task, order: Callable[[str, str], Any]
     ) -> None:
         """`order(run, host)` is what `task` is called with on the host."""
+        self.listed: frozenset[str] = frozenset()  # the hosts that the scheduler had when they were looked at
         self._client = client
         self._packing = packing
         self._task = task
@@ -110,6 +111,7 @@ class Dispatch:
 
     def _look(self, found: Found, lost: Lost) -> None:
         there = self._hosts()
+        self.listed = frozenset(there)
         for host in set(self._packing.hosts()) - set(there):
             self._packing.drop_host(host)
             runs = [run for run, (_, where) in self._futures.items() if where == host]

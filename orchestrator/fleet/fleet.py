@@ -35,7 +35,7 @@ from orchestrator.study.engine import EngineTable, JobQueueTable
 from orchestrator.study.schema import Study
 from orchestrator.text import Say
 
-PATIENCE_S = 15.0  # with hosts none of which can be used
+PATIENCE_S = 15.0  # with hosts none of which can be used, and no other that may be soon
 ASK_AGAIN_S, ASK_AGAIN_TIMEOUT_S = 300.0, 5.0  # for a host that did not answer
 MAX_LOST = 3  # times that its host dies, or its bytes come damaged, before a run is taken for the reason
 MEASURED = 20  # runs of a set that are read to know how long they take
@@ -59,6 +59,7 @@ class Fleet:
     _delivered: dict[str, list[str]] = field(default_factory=dict)  # by host: runs that it need not keep
     _unfit: dict[str, VbstudyError] = field(default_factory=dict)  # by host: why it gets no runs
     _silent: dict[str, float] = field(default_factory=dict)  # by unfit host: when it is asked again
+    _away: int = 0  # hosts that took part, and may come back
     _lost: Counter[str] = field(default_factory=Counter)
     _cpus: set[str] = field(default_factory=set)
     _idle_since: float = field(default_factory=time.monotonic)
@@ -89,10 +90,12 @@ class Fleet:
             while self.packing.waiting() or dispatch.busy():
                 for landed in dispatch.step(found, self._host_lost):
                     self._take(landed)
+                self._forget_unlisted(dispatch.listed)
                 self._require_hosts(dispatch.busy())
         except SchedulerLostError:
+            self._away += len(self.packing.open_hosts())
             dispatch.give_up()
-            self._unfit.clear()
+            self._forget_unlisted(frozenset())
             self._idle_since = time.monotonic()
             raise
 
@@ -141,6 +144,7 @@ class Fleet:
         if self._cpus and described["cpu"] not in self._cpus:
             self.notify("its CPU differs from those of other hosts; its models may differ for that reason")
         self._cpus.add(described["cpu"])
+        self._away = max(0, self._away - 1)
         self.packing.add_host(host, room)  # point: host found
         for run in at_hand:
             if (self.store.runs / run / RECORD).is_file():
@@ -152,6 +156,7 @@ class Fleet:
         again = f"; {counted(len(runs), 'run')} to be handed out again" if runs else ""
         self.notify(f"host {host} is lost{again}")
         self._delivered.pop(host, None)
+        self._away += host not in self._unfit
         for run in runs:
             self._lose(run, f"its host {host} was lost while it ran")
 
@@ -160,19 +165,26 @@ class Fleet:
             self.notify(f"{error.message}; it gets no more runs{until}")
         self._unfit[host] = error
 
+    def _forget_unlisted(self, listed: frozenset[str]) -> None:
+        """A worker that comes back has another address."""
+        for host in self._unfit.keys() - listed:
+            del self._unfit[host]
+            self._silent.pop(host, None)
+
     def _require_hosts(self, busy: bool) -> None:
         """Raises when the waiting runs wait for nothing."""
         if busy or not self.packing.waiting():
             self._idle_since = time.monotonic()
             return
         idle_s, settings = time.monotonic() - self._idle_since, self.study.engine
-        if self._unfit and not self.packing.open_hosts() and idle_s > PATIENCE_S:
-            raise next(iter(self._unfit.values()))
-        if self.packing.open_hosts() and idle_s > PATIENCE_S:
+        patience_s = max(PATIENCE_S, settings.workers_wait_s if self._away or self._silent else 0)
+        if self.packing.open_hosts() and idle_s > patience_s:
             raise GuestError(
                 "what is left to run needs more memory than any host offers: see memory_mib of [provider], "
                 "and of the workers"
             )
+        if self._unfit and idle_s > patience_s:
+            raise next(iter(self._unfit.values()))
         if idle_s > settings.workers_wait_s:
             waited = f"engine.workers_wait_s = {settings.workers_wait_s:g}"
             raise GuestError(f"no worker came within {waited}: {_todo(settings)}")

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import time
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,7 +16,7 @@ from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.fleet import fleet as fleets
 from orchestrator.fleet import tasks
 from orchestrator.fleet.dask import DaskEngine
-from orchestrator.fleet.dispatch import Landed
+from orchestrator.fleet.dispatch import Landed, SchedulerLostError
 from orchestrator.fleet.events import Events
 from orchestrator.fleet.fleet import MAX_LOST, Fleet
 from orchestrator.fleet.orders import FailedAttempt, Order, Receipt, decode_receipt
@@ -222,6 +223,35 @@ def test_an_answer_that_is_an_error_is_the_hosts_trouble(fleet, spec):
     fleet.packing.ended(HOST, spec.run_id)
     fleet._take(Landed(run=spec.run_id, host=HOST, error="ImportError: no module"))
     assert fleet.packing.open_hosts() == []
+
+
+@pytest.mark.parametrize("away", ["lost", "silent", "behind a lost scheduler"])
+def test_an_unfit_host_ends_nothing_while_another_may_come_back(fleet, monkeypatch, away):
+    monkeypatch.setattr(fleets, "ask", Mock(side_effect=TimeoutError))
+    if away == "behind a lost scheduler":
+        dispatch = Mock(step=Mock(side_effect=SchedulerLostError))
+        with pytest.raises(SchedulerLostError):
+            fleet.run(None, dispatch)
+    fleet.packing.drop_host(HOST)
+    if away == "lost":
+        fleet._host_lost(HOST, [])
+    fleet._refuse("tcp://host:2", PrerequisiteError("host 2: there is no qemu"))
+    if away == "silent":
+        fleet._found(None, None, "tcp://host:3", Room(cpus=1))
+    fleet._idle_since -= fleets.PATIENCE_S + 1
+    fleet._require_hosts(False)
+    fleet._idle_since -= fleet.study.engine.workers_wait_s
+    with pytest.raises(PrerequisiteError, match="no qemu"):
+        fleet._require_hosts(False)
+
+
+def test_an_unfit_host_that_the_scheduler_has_no_more_is_forgotten(fleet):
+    fleet._refuse("tcp://host:2", PrerequisiteError("host 2: there is no qemu"))
+    fleet._refuse("tcp://host:3", PrerequisiteError("host 3: there is no qemu"))
+    dispatch = Mock(listed=frozenset({HOST, "tcp://host:3"}), step=Mock(side_effect=[[], KeyboardInterrupt]))
+    with pytest.raises(KeyboardInterrupt):
+        fleet.run(None, dispatch)
+    assert list(fleet._unfit) == ["tcp://host:3"]
 
 
 @pytest.mark.parametrize(
