@@ -18,6 +18,7 @@ from orchestrator.cores.leases import host_cores
 from orchestrator.inventory import guest_for
 from orchestrator.store.store import Store
 from orchestrator.study.plan import plan
+from orchestrator.study.providers import SshTable
 from orchestrator.study.schema import ModelSelection, Study
 
 Basis = Literal["this set", "other sets of the workload", "nothing yet"]
@@ -75,7 +76,8 @@ class FamilyForecast:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """The whole. `hours` is one guest at a time with `hours_low` to `hours_high` about 95 % sure;
-    `hours_at_best` with guests side by side on `cores` cores. `difference` is what `needed_*` is for."""
+    `hours_at_best` with guests side by side on `cores` cores (0 where they are on many
+    hosts). `difference` is what `needed_*` is for."""
 
     sets: tuple[SetForecast, ...]
     families: tuple[FamilyForecast, ...]
@@ -111,7 +113,7 @@ def stored_run(record: RunRecord, record_bytes: int) -> StoredRun:
 
 
 def estimate(study: Study, store: Store, runs: int | None, difference: float, sd: float | None) -> Forecast:
-    """For the study on this host, from the runs in its store."""
+    """For the study on the machines that it names, from the runs in its store."""
     stored = [
         stored_run(record, (store.folder(record.spec) / RECORD).stat().st_size) for record in store.records()
     ]
@@ -119,12 +121,21 @@ def estimate(study: Study, store: Store, runs: int | None, difference: float, sd
         plan(study, runs),
         stored,
         views=views(study.model_selection),
-        cores=len(host_cores()),
+        cores=guest_cores(study),
         side_by_side=study.engine.side_by_side,
         free_bytes=shutil.disk_usage(store.directory).free,
         difference=difference,
         sd=sd,
     )
+
+
+def guest_cores(study: Study) -> int:
+    """How many cores its guests share; 0 where they are on many hosts, which a sweep finds."""
+    if study.engine.kind != "local":
+        return 0
+    if isinstance(study.provider, SshTable):
+        return sum(host.cpus for host in study.provider.hosts)
+    return len(host_cores())
 
 
 def views(selection: ModelSelection) -> tuple[str, ...]:
@@ -172,7 +183,7 @@ def forecast(
         hours=hours,
         hours_low=None if hours is None or spread is None else max(0.0, hours - spread),
         hours_high=None if hours is None or spread is None else hours + spread,
-        hours_at_best=at_best(left, cores) if side_by_side and hours is not None else hours,
+        hours_at_best=at_best(left, cores) if side_by_side and cores and hours is not None else hours,
         cores=cores,
         size_bytes=_total([s.size_bytes for s in estimated]),
         free_bytes=free_bytes,

@@ -11,11 +11,11 @@ from typing import Any
 from rich.console import Console
 
 from guest.records.printable import counted
-from orchestrator.cores.leases import host_cores
 from orchestrator.engine import Engine, Summary, require_dask
 from orchestrator.engine.local import LocalEngine
 from orchestrator.errors import VbstudyError
 from orchestrator.experiments.assessment import Measured, measure
+from orchestrator.forecast.model import guest_cores
 from orchestrator.guests.provision import destroy_workers, read_guests
 from orchestrator.providers import make
 from orchestrator.store.store import Store
@@ -52,8 +52,7 @@ def sweep(
     robustness: bool,
 ) -> SweepOutcome:
     """Takes the study's lock, and runs what is missing; then measures the stored models where asked to."""
-    cores = len(host_cores()) if study.engine.kind == "local" else 0
-    live = LiveFile(store.live_file, cores)
+    live = LiveFile(store.live_file, guest_cores(study))
     with store.lock("vbstudy sweep"), SweepProgress(console) as progress, live:
         report = progress.report
         inventory = read_guests(study, store) if robustness else None  # it is needed in the end

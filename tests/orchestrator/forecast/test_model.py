@@ -13,8 +13,10 @@ from statsmodels.stats.power import TTestPower
 from analysis.results.printing import Format, render_tables
 from analysis.stats.power import Test, detectable, runs_for
 from guest.records.run import Metric, ThreadSpec, Variant
-from orchestrator.forecast.model import StoredRun, forecast, stored_run
+from orchestrator.cores.leases import host_cores
+from orchestrator.forecast.model import StoredRun, forecast, guest_cores, stored_run
 from orchestrator.forecast.text import amount, answer, as_tables, totals
+from orchestrator.study.schema import parse
 from tests import factories
 
 
@@ -121,6 +123,22 @@ def test_side_by_side_is_bounded_by_the_busiest_guest_and_by_the_cores():
     assert estimated(planned, stored).hours_at_best == pytest.approx((1 * 1 + 1 * 2) / 2)
     assert estimated(planned, stored, cores=8).hours_at_best == pytest.approx(1.0)
     assert estimated(planned, stored, side_by_side=False).hours_at_best == pytest.approx(2.0)
+
+
+SSH = '[provider]\nkind = "ssh"\nhosts = [{ host = "a", cpus = 8 }, { host = "b", cpus = 4 }]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"), [("", len(host_cores())), (SSH, 12), ('[engine]\nkind = "dask"\n', 0)]
+)
+def test_guests_share_the_cores_of_this_machine_or_of_those_that_the_study_names(text, cores):
+    assert guest_cores(parse(f'{text}[[workload]]\nmodel = "lenet1"\ndataset = "digits"\n')) == cores
+
+
+def test_hosts_that_are_not_known_yet_have_no_time_side_by_side():
+    report = estimated(planned := specs(cpus=(1, 2), runs=2), [run(planned[0])], cores=0)
+    assert report.hours_at_best == report.hours
+    assert "side by side" not in "".join(totals(report))
 
 
 def test_a_finished_study_takes_nothing_more():
