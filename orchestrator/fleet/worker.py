@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import math
 import os
-import re
 import signal
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ from distributed.security import Security
 from distributed.utils import get_ip
 
 from orchestrator.cores.leases import host_cores, host_memory_mib
-from orchestrator.errors import GuestError
+from orchestrator.errors import GuestError, UsageError
 from orchestrator.fleet.host import Host
 from orchestrator.fleet.tasks import EXTENSION
 from orchestrator.text import Say
@@ -175,10 +174,19 @@ def dask_setup(worker: Worker, folder: Path, shares: int) -> None:
     cores = host_cores()
     number = int(worker.name) if shares > 1 else 0
     os.sched_setaffinity(0, cores[number * len(cores) // shares : (number + 1) * len(cores) // shares])
-    name = re.sub(r"[^\w.-]+", "-", str(worker.name))  # dask's own name is the worker's address
-    attach(worker, Host(folder.expanduser() / f"{os.uname().nodename}-{name}"))
+    attach(worker, _host(folder.expanduser()))
     if worker.nanny is None:  # dask would end at once, and leave the guests
         _close_when_told(worker)
+
+
+def _host(folder: Path) -> Host:
+    """In the first folder that no other worker on this machine holds: the next worker finds there what a
+    killed one left. (dask's own name of a worker is an address, which is another each time.)"""
+    number = 0
+    while True:
+        with contextlib.suppress(UsageError):
+            return Host(folder / f"{os.uname().nodename}-{number}")
+        number += 1
 
 
 def _close_when_told(worker: Worker) -> None:

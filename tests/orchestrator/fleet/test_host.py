@@ -1,7 +1,9 @@
 """A host executes a run once, whoever asks and how often: with real guests and real training."""
 
 import dataclasses
+import os
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +14,8 @@ from orchestrator.fleet import host as hosts
 from orchestrator.fleet.host import Host
 from orchestrator.fleet.orders import Order
 from orchestrator.fleet.slots import Place, Slots
+from orchestrator.fleet.tasks import EXTENSION
+from orchestrator.fleet.worker import dask_setup
 from orchestrator.guests.provision import ORDERED
 from orchestrator.inventory import guest_spec
 from orchestrator.store.store import Store
@@ -121,6 +125,20 @@ def test_a_worker_removes_the_guests_that_a_killed_one_left(tmp_path, agent_sha2
     Host(tmp_path / "host").end()
     assert not left.parents[1].exists()
     assert other.exists(), "what is not understood is left to an order for it"
+
+
+def test_workers_that_dask_starts_have_a_folder_each_and_the_next_one_has_that_of_one_that_ended(tmp_path):
+    def started(port):
+        worker = SimpleNamespace(name=f"tcp://10.0.0.1:{port}", extensions={}, nanny=True)
+        dask_setup.callback(worker, tmp_path, shares=1)
+        return worker.extensions[EXTENSION]
+
+    first, second = started(1), started(2)
+    first.end()
+    third = started(3)
+    assert sorted(os.listdir(tmp_path)) == [f"{os.uname().nodename}-{number}" for number in (0, 1)]
+    second.end()
+    third.end()
 
 
 def test_an_idle_guest_that_cannot_be_stopped_is_reported_and_the_others_are_stopped(tmp_path, monkeypatch):
