@@ -138,10 +138,10 @@ def watch(options: Options, once: bool, every_s: float) -> None:
     if options.as_json:
         print_json(as_json(watcher.look()))
         return
-    console = stdout()
-    if not console.is_terminal:
+    console, terminal = stdout(), sys.stdout.isatty()  # rich takes a pipe for one where FORCE_COLOR is set
+    if not terminal:
         console.width = max(console.width, FILE_WIDTH)
-    if once or not console.is_terminal:
+    if once or not terminal:
         console.print(render(watcher.look()))
         return
     # On a screen of its own, which is taken away in the end: the terminal is as it was before.

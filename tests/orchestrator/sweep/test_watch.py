@@ -234,7 +234,11 @@ def test_durations_read_like_durations(seconds, text):
     assert duration(seconds) == text
 
 
-def test_once_prints_a_frame_and_so_does_a_pipe(study, capsys):
+@pytest.mark.parametrize("environment", [{}, {"FORCE_COLOR": "1"}])
+def test_once_prints_a_frame_and_so_does_a_pipe(study, capsys, monkeypatch, environment):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("orchestrator.cli.sweep.time.sleep", lambda _: pytest.fail("a second frame"))
     write(study)
     for arguments in (["watch", "--once"], ["watch"]):
         assert cli.run(["-C", str(study), *arguments]) == 0
