@@ -49,8 +49,8 @@ def worker(
 
     from orchestrator.cores.cpuset import parse_cores
     from orchestrator.cores.leases import host_cores, host_memory_mib
-    from orchestrator.fleet.clusters import HOSTS_FOLDER, quieten, read_security, require_known
-    from orchestrator.fleet.worker import serve
+    from orchestrator.fleet.clusters import quieten, read_security, require_known
+    from orchestrator.fleet.worker import hosts_folder, serve
 
     try:
         scheduler_address(scheduler)
@@ -73,7 +73,7 @@ def worker(
     quieten()
     serve(
         scheduler,
-        folder or Path(HOSTS_FOLDER).expanduser() / os.uname().nodename,
+        folder or hosts_folder() / os.uname().nodename,
         provider,
         wanted,
         memory_mib,

@@ -8,7 +8,7 @@ import logging
 import socket
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ LOOPBACK = "127.0.0.1"
 CONNECT_TIMEOUT_S = 10.0
 SUBMIT_EVERY_S = 10.0
 KEYS = ("ca", "cert", "key")
-HOSTS_FOLDER = "~/.cache/vbstudy/hosts"
 
 
 @contextlib.contextmanager
@@ -151,12 +150,13 @@ def _cluster(
         yield made.scheduler_address, made.security
 
 
-def _worker_options(folder: str, shares: int, cores: int, memory_mib: int) -> dict[str, Any]:
+def _worker_options(cores: int, memory_mib: int, arguments: Sequence[str] = ()) -> dict[str, Any]:
+    """`arguments` are those of `dask_setup`."""
     return {
         "nthreads": cores,
         "resources": {"vcpu": cores, "memory": memory_mib},
         "preload": [PRELOAD],
-        "preload_argv": ["--folder", folder, "--shares", str(shares)],
+        "preload_argv": list(arguments),
     }
 
 
@@ -167,10 +167,9 @@ def _local(table: LocalClusterTable, store: Store, security: Security | None) ->
             "worker needs one"
         )
     options = _worker_options(
-        str(store.guests.resolve()),
-        table.workers,
         len(host_cores()) // table.workers,
         host_memory_mib() // table.workers,
+        ("--folder", str(store.guests.resolve()), "--shares", str(table.workers)),
     )
     return LocalCluster(
         n_workers=table.workers,
@@ -189,7 +188,7 @@ def _ssh(table: SshClusterTable, store: Store) -> Any:
     require_dask("asyncssh", "asyncssh")
     from distributed import SSHCluster
 
-    options = _worker_options(HOSTS_FOLDER, 1, table.cores, table.memory_mib)
+    options = _worker_options(table.cores, table.memory_mib)
     login: dict[str, Any] = {"port": table.port}
     if table.user:
         login["username"] = table.user
@@ -220,7 +219,7 @@ def job_queue(table: JobQueueTable, security: Security | None) -> Any:
     require_dask("dask_jobqueue", "dask-jobqueue")
     import dask_jobqueue  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
-    options = _worker_options(HOSTS_FOLDER, 1, table.cores, table.memory_mib)
+    options = _worker_options(table.cores, table.memory_mib)
     resources = ",".join(f"{name}={amount}" for name, amount in options["resources"].items())
     extra = {"python": table.python} if table.python else {}
     return dask_jobqueue.SLURMCluster(
@@ -234,7 +233,7 @@ def job_queue(table: JobQueueTable, security: Security | None) -> Any:
         job_extra_directives=list(table.directives),
         worker_extra_args=[
             "--worker-class", f"{PRELOAD}.HostWorker", "--dashboard-address", f"{LOOPBACK}:0",
-            "--resources", resources, "--preload", PRELOAD, *options["preload_argv"],
+            "--resources", resources, "--preload", PRELOAD,
         ],
         nanny=False,  # it would be ended together with the worker, before that has removed its guests
         scheduler_options={"dashboard_address": f"{LOOPBACK}:0"},

@@ -23,10 +23,16 @@ from orchestrator.errors import GuestError, UsageError
 from orchestrator.fleet.host import Host
 from orchestrator.fleet.tasks import EXTENSION
 from orchestrator.text import Say
+from vbstudy import caches
 
 PRELOAD = "vbstudy.dask_worker"  # exports what others start
 BACK_AFTER_S = 0.5
 TOLD_EVERY_S = 10.0
+
+
+def hosts_folder() -> Path:
+    """The folders of this user's workers on this machine, with runs that are not delivered yet."""
+    return caches.folder() / "hosts"
 
 
 class HostWorker(Worker):  # type: ignore[misc]
@@ -167,14 +173,14 @@ def topic(key: str) -> str:
 
 
 @click.command()
-@click.option("--folder", type=click.Path(path_type=Path), required=True)
+@click.option("--folder", type=click.Path(path_type=Path))
 @click.option("--shares", type=int, default=1)
-def dask_setup(worker: Worker, folder: Path, shares: int) -> None:
+def dask_setup(worker: Worker, folder: Path | None, shares: int) -> None:
     """For dask's own workers. `shares`: how many there are on this machine, named from 0 on."""
     cores = host_cores()
     number = int(worker.name) if shares > 1 else 0
     os.sched_setaffinity(0, cores[number * len(cores) // shares : (number + 1) * len(cores) // shares])
-    attach(worker, _host(folder.expanduser()))
+    attach(worker, _host(folder or hosts_folder()))
     if worker.nanny is None:  # dask would end at once, and leave the guests
         _close_when_told(worker)
 

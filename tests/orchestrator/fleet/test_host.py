@@ -9,6 +9,7 @@ import pytest
 
 from guest.records.run import decode_record
 from orchestrator.agent import archive
+from orchestrator.cli import main as cli
 from orchestrator.errors import GuestError
 from orchestrator.fleet import host as hosts
 from orchestrator.fleet.host import Host
@@ -139,6 +140,18 @@ def test_workers_that_dask_starts_have_a_folder_each_and_the_next_one_has_that_o
     assert sorted(os.listdir(tmp_path)) == [f"{os.uname().nodename}-{number}" for number in (0, 1)]
     second.end()
     third.end()
+
+
+def test_workers_have_their_folders_in_the_users_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folders = []
+    monkeypatch.setattr("orchestrator.fleet.worker.serve", lambda _, folder, *rest: folders.append(folder))
+    made = SimpleNamespace()
+    monkeypatch.setattr("orchestrator.fleet.worker.Host", lambda folder: folders.append(folder) or made)
+    assert cli.run(["worker", "tcp://127.0.0.1:1"]) == 0
+    dask_setup.callback(SimpleNamespace(extensions={}, nanny=True), None, shares=1)
+    name = os.uname().nodename
+    assert folders == [tmp_path / "vbstudy" / "hosts" / each for each in (name, f"{name}-0")]
 
 
 def test_an_idle_guest_that_cannot_be_stopped_is_reported_and_the_others_are_stopped(tmp_path, monkeypatch):
