@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from typing import Any
 
 from analysis.load.runs import Problem
@@ -51,8 +52,8 @@ def interim_table(looks: dict[str, Any]) -> Table:
     """The decision on every question of a sequential sweep at its last interim analysis."""
     plan, done = looks["plan"], looks["looks_done"]
     planned = plan["looks"]
-    index_of = {n: i for i, n in enumerate(planned, start=1)}
-    rows = [row | {"analysis": index_of.get(row["n"])} for row in looks["answers"]]
+    # Where a variant may have fewer runs than an analysis has, it is the first one with all of them.
+    rows = [row | {"analysis": bisect.bisect_left(planned, row["n"]) + 1} for row in looks["answers"]]
     confidence = 1 - ALPHA / max(1, len(planned))
     return Table.of(
         rows,

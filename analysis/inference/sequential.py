@@ -43,6 +43,7 @@ LOOKS = 5
 SD_FIRST = 20  # runs
 NUMBER = r"((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
 COPIES, DIFFER, EQUIVALENT, NOT_CLEAR = "runs are copies", "differ", "equivalent", "not clear yet"
+NO_MORE = "not clear with all its runs"
 GRAMMAR = (
     "allowed are sd_halfwidth<X, mean_halfwidth<X, decided(tests) and decided(tests, margin=X), "
     "where X is a number above 0"
@@ -112,6 +113,11 @@ class Sample:
     seeds: Mapping[int, str] = field(default_factory=dict)  # runs with equal ones drew the same numbers
     fixed: bool = True
     margin: float | None = MARGIN
+    at_most: int | None = None  # the runs that its variant may have
+
+    def runs(self, n: int) -> int:
+        """How many it has when others have n."""
+        return n if self.at_most is None else min(n, self.at_most)
 
     def first(self, n: int) -> np.ndarray:
         """The finite values of the first n repetitions, of copies the first, and of several seeds with
@@ -151,6 +157,20 @@ class Sample:
         kept = [(seeds.get(r, ""), sha256) for r, sha256 in self.weights.items() if r <= n]
         return len(kept) > len({seed for seed, _ in kept}) == len(set(kept))
 
+    def same_models(self, other: Sample, n: int) -> bool:
+        """Whether each of the seeds that both have in the first n, several of them, gave the same models."""
+        mine, theirs = self._models(n), other._models(n)
+        shared = mine.keys() & theirs.keys()
+        return len(shared) > 1 and all(mine[seed] == theirs[seed] for seed in shared)
+
+    def _models(self, n: int) -> dict[str, set[str]]:
+        """By seed."""
+        models: dict[str, set[str]] = {}
+        for r, sha256 in self.weights.items():
+            if r <= n:
+                models.setdefault(self.seeds.get(r, ""), set()).add(sha256)
+        return models
+
     def one_model(self, n: int) -> bool:
         """Whether the first n repetitions are copies of one run."""
         return len({sha256 for r, sha256 in self.weights.items() if r <= n}) == 1
@@ -176,7 +196,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The decisions so far, and the sets that need more runs."""
+    """The decisions so far, and the sets that need more runs, and may have more."""
 
     answers: tuple[Answer, ...]
     open_sets: frozenset[str]
@@ -188,6 +208,7 @@ def decide(rule: Rule, looks: Sequence[int], done: int, samples: Sequence[Sample
     active = frozenset(sample.set_id for sample in samples)
     state: dict[tuple[str, ...], Answer] = {}
     p_values: dict[tuple[str, ...], tuple[float, float]] = {}
+    ended: set[str] = set()  # those that get no more runs, clear or not; both of a pair are of one variant
     for n in looks[:done]:
         going_on = [sample for sample in samples if sample.set_id in active]
         if rule.what is What.TESTS:
@@ -195,12 +216,17 @@ def decide(rule: Rule, looks: Sequence[int], done: int, samples: Sequence[Sample
             state = _corrected(state, p_values)
         else:
             state |= _intervals(rule, n, len(looks), going_on)
+        ended |= {sample.set_id for sample in samples if sample.at_most is not None and sample.at_most <= n}
         active = frozenset(
             name for answer in state.values() if not answer.clear for name in (answer.a, answer.b) if name
-        )
+        ).difference(ended)
         if not active:
             break
-    return Decision(answers=tuple(state.values()), open_sets=active)
+    answers = [
+        dataclasses.replace(answer, how=NO_MORE) if not answer.clear and answer.a in ended else answer
+        for answer in state.values()
+    ]
+    return Decision(answers=tuple(answers), open_sets=active)
 
 
 # ---- intervals -----------------------------------------------------------------------------------
@@ -220,7 +246,7 @@ def _intervals(rule: Rule, n: int, looks: int, samples: Sequence[Sample]) -> dic
             how = f"no interval yet: needs {least} {what} did not fail, and unequal values"
         answers[*sample.family, sample.metric, sample.set_id] = Answer(
             family=sample.family, metric=sample.metric, a=sample.set_id, b="", clear=clear, how=how,
-            value=0.0 if copies and sample.one_model(n) else half, runs=n,
+            value=0.0 if copies and sample.one_model(n) else half, runs=sample.runs(n),
             low=bounds and bounds[0], high=bounds and bounds[1],
         )  # fmt: skip
     return answers
@@ -252,7 +278,7 @@ def _tests(
         if (a.family, a.metric) != (b.family, b.metric):
             continue
         key = (*a.family, a.metric, a.set_id, b.set_id)
-        copies = a.copies(n) and b.copies(n)
+        copies = (a.copies(n) and b.copies(n)) or a.same_models(b, n)
         before = p_values.setdefault(key, (1.0, 1.0))  # copies are not tested, but count in the family
         if not copies:
             both = a.against(b, n)
@@ -262,7 +288,7 @@ def _tests(
             p_values[key] = (joined[0], joined[1])
         answers[key] = Answer(
             family=a.family, metric=a.metric, a=a.set_id, b=b.set_id, clear=copies,
-            how=COPIES if copies else NOT_CLEAR, value=None, runs=n,
+            how=COPIES if copies else NOT_CLEAR, value=None, runs=a.runs(n),
         )  # fmt: skip
     return answers
 
@@ -289,8 +315,14 @@ def _corrected(
 # ---- from a study ----------------------------------------------------------------------------------
 
 
-def samples_of(study: StudyData, views: Sequence[View], set_ids: frozenset[str]) -> list[Sample]:
-    """The samples of the named sets: each set in every view and metric of its workload."""
+def samples_of(
+    study: StudyData,
+    views: Sequence[View],
+    set_ids: frozenset[str],
+    at_most: Mapping[str, int] | None = None,
+) -> list[Sample]:
+    """The samples of the named sets: each set in every view and metric of its workload. `at_most` is how
+    many runs a set may have, by variant."""
     return [
         Sample(
             set_id=str(set_id),
@@ -301,6 +333,7 @@ def samples_of(study: StudyData, views: Sequence[View], set_ids: frozenset[str])
             seeds=dict(zip(runs.repetition, runs.seeds_used, strict=True)),
             fixed=bool(runs.seeds_fixed.all()),
             margin=study.margin(workload, metric),
+            at_most=(at_most or {}).get(variant),
         )
         for workload, variant, experiment in study.experiments()
         for view in views
@@ -316,7 +349,12 @@ def _by_repetition(runs: pd.DataFrame, column: str) -> dict[int, float]:
 
 
 def decider(
-    directory: Path, rule: Rule, looks: Sequence[int], views: Sequence[View], set_ids: frozenset[str]
+    directory: Path,
+    rule: Rule,
+    looks: Sequence[int],
+    views: Sequence[View],
+    set_ids: frozenset[str],
+    at_most: Mapping[str, int],
 ) -> Callable[[int], Decision]:
     """A function of the number of interim analyses done, which reads the study at every call."""
 
@@ -325,6 +363,6 @@ def decider(
             study = mark_failures(*read_predictions(load_study(directory)))
         except NothingToAnalyse:
             return Decision(answers=(), open_sets=set_ids)
-        return decide(rule, looks, done, samples_of(study, views, set_ids))
+        return decide(rule, looks, done, samples_of(study, views, set_ids, at_most))
 
     return look

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +81,17 @@ def _engine(study: Study, store: Store, report: Say) -> Engine:
     return DaskEngine(study, store, report)
 
 
+def _unclear(interim: Interim) -> Iterator[str]:
+    """Where more runs are needed: at the cap, or at the most that a variant may have."""
+    runs = {interim.interim[interim.interim_done - 1]: set(interim.open_sets)}
+    for answer in interim.answers:
+        if not answer["clear"]:
+            runs.setdefault(answer["runs"], set()).update(filter(None, (answer["a"], answer["b"])))
+    for n, sets in sorted(runs.items()):
+        if sets:
+            yield f"not clear after {counted(n, 'run')}: {', '.join(sorted(sets))}"
+
+
 def summaries(outcome: SweepOutcome, store: Store) -> tuple[dict[str, Any], str]:
     """The outcome as JSON, and as text."""
     summary = outcome.summary
@@ -93,8 +105,7 @@ def summaries(outcome: SweepOutcome, store: Store) -> tuple[dict[str, Any], str]
     if outcome.interim is not None:
         found = outcome.interim
         text += f"; {found.rule}: interim analysis {found.interim_done} of {len(found.interim)}, "
-        text += f"not clear after {found.interim[found.interim_done - 1]} runs: " if found.open_sets else ""
-        text += ", ".join(found.open_sets) or "everything is clear"
+        text += "; ".join(_unclear(found)) or "everything is clear"
         data |= dataclasses.asdict(found)
     if outcome.robustness is not None:
         measured = outcome.robustness

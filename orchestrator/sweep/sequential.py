@@ -39,7 +39,8 @@ class Sequential:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interim:
-    """How far the interim analyses came. `open_sets` are the conditions that need more runs than the cap."""
+    """How far the interim analyses came. `open_sets` are the conditions that need more runs than the
+    cap, and may have more."""
 
     rule: str
     interim: tuple[int, ...]
@@ -64,7 +65,8 @@ def parse_rule(study: Study, store: Store, runs: int | None, until: str, max_run
         raise UsageError(f"--max-runs: {error}") from None
     selected = tuple(map(View, views(study.model_selection)))
     sets = frozenset(spec.set_id for spec in conditions(study))
-    decide = rules.decider(store.directory, rule, interim, selected, sets)
+    at_most = {variant.value: most for variant, most in study.repetitions_at_most.items()}
+    decide = rules.decider(store.directory, rule, interim, selected, sets, at_most)
     return Sequential(rule=str(rule), interim=interim, decide=decide)
 
 

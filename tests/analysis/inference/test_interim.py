@@ -29,6 +29,10 @@ def test_interim_analyses_are_read_under_their_present_and_former_names(study, p
     (study.directory / "sequential.json").write_text(json.dumps(kept))
     bounded = analyze(study.directory).tables["interim"].frame.iloc[0]
     assert (bounded.low, bounded.high) == (0.01, 0.05)
+    kept["answers"] = [ANSWER | {"runs": 4}]  # the most that its variant may have
+    (study.directory / "sequential.json").write_text(json.dumps(kept))
+    few = analyze(study.directory).tables["interim"].frame.iloc[0]
+    assert (few.n, few.analysis) == (4, 2)
     assert "sd_halfwidth<0.002; 2 of 2 planned, at 3, 6 runs" in table.note
 
 

@@ -12,7 +12,9 @@ from scipy import stats
 
 from analysis.inference.contrasts import contrasts
 from analysis.inference.sequential import (
+    COPIES,
     EQUIVALENT,
+    NO_MORE,
     NOT_CLEAR,
     Rule,
     RuleError,
@@ -177,6 +179,36 @@ def test_seeds_that_begin_to_repeat_as_copies_leave_nothing_to_add():
     assert answer.value is None, "two seeds are two observations, which carry no interval"
 
 
+def test_a_pair_whose_seeds_gave_the_same_models_in_both_is_clear():
+    kept = {1: 0.5, 2: 0.7, 3: 0.6}
+    seeds, models = {1: "a", 2: "b", 3: "c"}, {1: "u", 2: "v", 3: "w"}
+
+    def against(other):
+        pair = [
+            Sample(set_id=name, family=FAMILY, metric="accuracy", values=kept, weights=weights, seeds=seeds)
+            for name, weights in (("a", models), ("b", other))
+        ]
+        return [decide(parse("decided(tests)"), (n, 9), 1, pair).answers[0].how for n in (1, 2, 3)]
+
+    assert against(models) == [NOT_CLEAR, COPIES, COPIES]
+    assert against(models | {3: "x"}) == [NOT_CLEAR, COPIES, NOT_CLEAR]
+
+
+@pytest.mark.parametrize("rule", ["mean_halfwidth<0.01", "decided(tests, margin=0.001)"])
+def test_sets_that_may_have_no_more_runs_are_not_open_and_have_those_that_they_have(rule):
+    few = [dataclasses.replace(sample(name, normal(seed, n=3)), at_most=3) for seed, name in enumerate("ab")]
+    more = [
+        dataclasses.replace(sample(name, normal(seed)), family=("net", "control", "last"))
+        for seed, name in enumerate("cd")
+    ]
+    looks = (2, 5, 9)
+    both = [decide(parse(rule), looks, done, few + more) for done in (1, 2, 3)]
+    assert [decision.open_sets for decision in both] == [{"a", "b", "c", "d"}, {"c", "d"}, {"c", "d"}]
+    last = {(answer.a in "ab"): (answer.runs, answer.clear, answer.how) for answer in both[2].answers}
+    assert last[True] == (3, False, NO_MORE)
+    assert last[False][:2] == (9, False)
+
+
 def test_seeds_whose_repetitions_differ_are_one_observation_each():
     kept = dict(enumerate((0.5, 0.7, 0.52, 0.72, 0.51, 0.71), start=1))
     seeds = {r: "ab"[(r - 1) % 2] for r in kept}
@@ -224,7 +256,10 @@ def test_equal_seeds_are_compared_in_pairs():
     base, noise = 0.8 + 0.02 * normal(1), 0.0003 * normal(2)
     seeds = {r: f"seed {r}" for r in range(1, 31)}
     made = (sample("a", base), sample("b", base + 0.003 + noise))
-    a, b = (dataclasses.replace(each, seeds=seeds) for each in made)
+    a, b = (
+        dataclasses.replace(each, seeds=seeds, weights={r: f"{each.set_id} {r}" for r in seeds})
+        for each in made
+    )
     rule = parse("decided(tests)")
     (answer,) = decide(rule, (10, 15, 20, 25, 30), 1, [a, b]).answers
     assert answer.how == "differ"
@@ -321,6 +356,9 @@ def test_samples_of_a_study_are_its_sets_in_every_view_and_metric(study):
     assert [s.set_id for s in found] == sorted(wanted)
     assert found[1].values == pytest.approx({1: 0.21, 2: 0.22})
     assert {each.margin for each in found} == {0.01}
+    assert {each.at_most for each in found} == {None}
+    bounded = samples_of(load_study(study.directory), (View.LAST,), wanted, {"default": 3, "exact": 2})
+    assert {each.at_most for each in bounded} == {3}
     (study.directory / "study.toml").write_text("[analysis]\nmargin = 0.03\n")
     declared = samples_of(load_study(study.directory), (View.LAST,), wanted)
     assert {each.margin for each in declared} == {0.03}
@@ -343,5 +381,5 @@ def test_runs_of_one_seed_that_recorded_no_weights_and_are_equal_are_copies(stud
 
 
 def test_a_study_without_runs_leaves_every_set_open(tmp_path):
-    look = decider(tmp_path, parse("decided(tests)"), (3, 6), tuple(View), frozenset({"a"}))
+    look = decider(tmp_path, parse("decided(tests)"), (3, 6), tuple(View), frozenset({"a"}), {})
     assert look(1).open_sets == {"a"}

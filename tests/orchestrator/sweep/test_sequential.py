@@ -11,8 +11,16 @@ from orchestrator.errors import StoreError, UsageError
 from orchestrator.store.store import Store
 from orchestrator.study.schema import parse
 from orchestrator.sweep import sequential
+from orchestrator.sweep.command import SweepOutcome, summaries
 from orchestrator.sweep.progress import composite
-from orchestrator.sweep.sequential import Sequential, keep_answers, keep_plan, sweep_until
+from orchestrator.sweep.sequential import (
+    Interim,
+    Sequential,
+    keep_answers,
+    keep_plan,
+    parse_rule,
+    sweep_until,
+)
 from tests.orchestrator.sweep.test_pipeline import STUDY, records, vbstudy
 
 
@@ -108,6 +116,29 @@ def test_a_plan_that_was_stored_under_its_former_name_is_continued(tmp_path):
     kept = json.loads(store.sequential_file.read_text())
     assert kept["plan"]["interim"] == [3, 10]
     assert kept["interim_done"] == 2
+
+
+def test_a_rule_knows_how_many_runs_a_variant_may_have(tmp_path, monkeypatch):
+    monkeypatch.setattr("analysis.inference.sequential.decider", lambda *given: given[-1])
+    study = parse(f"repetitions_at_most = {{ fixed-seed = 3 }}\n{STUDY}")
+    assert parse_rule(study, Store(tmp_path), 2, "decided(tests)", None).decide == {"fixed-seed": 3}
+
+
+def test_what_is_not_clear_is_named_with_the_runs_that_it_has(tmp_path):
+    def unclear(name, runs):
+        return {"a": f"net/{name}/cpus-1", "b": f"net/{name}/cpus-2", "clear": False, "runs": runs}
+
+    answers = (unclear("exact", 3), unclear("default", 30), unclear("control", 9) | {"clear": True})
+    found = Interim(
+        rule="decided(tests)", interim=(3, 30), interim_done=2, answers=answers,
+        open_sets=("net/default/cpus-1", "net/default/cpus-2"),
+    )  # fmt: skip
+    _, text = summaries(SweepOutcome(summary=Summary(), interim=found), Store(tmp_path))
+    assert (
+        "interim analysis 2 of 2, not clear after 3 runs: net/exact/cpus-1, net/exact/cpus-2; "
+        "not clear after 30 runs: net/default/cpus-1, net/default/cpus-2; next:"
+    ) in text
+    assert "everything" not in text
 
 
 @pytest.mark.needs("studies")
