@@ -250,8 +250,13 @@ def _hdf5(file: Any) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
 
     def visit(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and item.dtype.kind in NUMBERS:
-            found[name] = np.asarray(item)
+        # Strings and references are read as objects, whose bytes are addresses.
+        if not isinstance(item, h5py.Dataset) or item.dtype.kind not in f"{NUMBERS}V" or item.dtype.hasobject:
+            return
+        array = np.asarray(item)
+        if item.attrs.get("dtype") == "bfloat16":  # Keras stores its bits alone
+            array = np.asarray(array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        found[name] = array
 
     with h5py.File(file, "r") as opened:
         opened.visititems(visit)

@@ -53,6 +53,26 @@ def test_bfloat16_is_widened_which_is_exact(tmp_path):
     assert artifacts.load_weights(tmp_path / "w.pt")["a"].tolist() == [1.5, -2.0]
 
 
+def test_arrays_of_every_type_are_read_from_hdf5_but_those_of_strings(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file["bfloat16"] = np.array([1.5, -2.0], ml_dtypes.bfloat16)
+        file["bfloat16"].attrs["dtype"] = "bfloat16"  # as Keras does
+        file["scalar"] = np.array(3.0, ml_dtypes.bfloat16)
+        file["scalar"].attrs["dtype"] = "bfloat16"
+        file["complex"] = np.array([1 + 2j])
+        file["compound"] = np.zeros(2, [("a", np.int32), ("b", np.float32)])
+        file["text"] = "words"
+        file["reference"] = np.array([file["complex"].ref], h5py.ref_dtype)
+    found = artifacts.load_weights(tmp_path / "m.h5")
+    assert set(found) == {"bfloat16", "scalar", "complex", "compound"}
+    assert found["bfloat16"].tolist() == [1.5, -2.0]
+    assert found["bfloat16"].dtype == np.float32
+    assert found["scalar"].tolist() == 3.0
+    assert found["complex"].tolist() == [1 + 2j]
+
+
 @pytest.mark.parametrize("name", ["m.pkl", "m.joblib", "m.pt", "m.bin", "m.npz", "m.npy"])
 def test_a_pickle_is_refused_and_never_run_whatever_its_name(tmp_path, name):
     pytest.importorskip("torch")
