@@ -18,12 +18,26 @@ def lightning(metrics: Metrics, weights: Weights) -> Any:
         from pytorch_lightning.callbacks import Callback
 
     class ReportCallback(Callback):  # type: ignore[misc]
-        def on_validation_epoch_end(self, trainer: Any, module: Any) -> None:  # noqa: ARG002
-            if not trainer.sanity_checking:
-                metrics(trainer.callback_metrics, trainer.current_epoch + 1)
+        def __init__(self) -> None:
+            self._known: dict[str, Any] = {}
 
-        def on_test_epoch_end(self, trainer: Any, module: Any) -> None:  # noqa: ARG002
-            metrics({k: v for k, v in trainer.callback_metrics.items() if k.startswith("test")}, None)
+        def _epoch(self, trainer: Any) -> None:
+            """What the epoch before has logged. At its end the metrics are not complete: callbacks come
+            before the module's own hook. Those of an earlier validation are still the same objects."""
+            new = {k: v for k, v in trainer.callback_metrics.items() if v is not self._known.get(k)}
+            self._known.update(new)
+            if trainer.is_global_zero:
+                metrics(new, trainer.current_epoch)
+
+        def on_train_epoch_start(self, trainer: Any, module: Any) -> None:  # noqa: ARG002
+            self._epoch(trainer)
+
+        def on_train_end(self, trainer: Any, module: Any) -> None:  # noqa: ARG002
+            self._epoch(trainer)
+
+        def on_test_end(self, trainer: Any, module: Any) -> None:  # noqa: ARG002
+            if trainer.is_global_zero:
+                metrics({k: v for k, v in trainer.callback_metrics.items() if k.startswith("test")}, None)
 
         def on_fit_end(self, trainer: Any, module: Any) -> None:
             if trainer.is_global_zero:
@@ -52,7 +66,8 @@ def huggingface(metrics: Metrics, weights: Weights) -> Any:
 
     class ReportCallback(TrainerCallback):  # type: ignore[misc]
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ARG002
-            metrics(logs or {}, None)
+            if state.is_world_process_zero:
+                metrics(logs or {}, None)
 
         def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:  # noqa: ARG002
             if model is not None and state.is_world_process_zero:

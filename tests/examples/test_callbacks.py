@@ -20,6 +20,34 @@ loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile("sgd", loss, metrics=["accuracy"])
 model.fit(x, y, epochs=2, verbose=0, callbacks=[report.keras_callback(x, y)])
 """
+# Each epoch's values are its number: what is logged late, or seldom, is that of its epoch all the same.
+LIGHTNING = """\
+import lightning as L, torch
+from vbstudy import report
+class Model(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(2, 1)
+    def training_step(self, batch, index):
+        self.log("train_loss", float(self.current_epoch), on_epoch=True, on_step=False)
+        return self.net(batch).sum()
+    def on_train_epoch_end(self):
+        self.log("late", float(self.current_epoch))
+    def validation_step(self, batch, index):
+        self.log("accuracy", float(self.current_epoch))
+    def on_validation_epoch_end(self):
+        self.log("late_accuracy", float(self.current_epoch))
+    def test_step(self, batch, index):
+        self.log("test_accuracy", 7.0)
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+data = torch.utils.data.DataLoader(torch.ones(4, 2))
+trainer = L.Trainer(max_epochs=3, check_val_every_n_epoch=2, accelerator="cpu", logger=False,
+                    enable_checkpointing=False, enable_progress_bar=False,
+                    callbacks=[report.lightning_callback()])
+trainer.fit(Model(), data, data)
+trainer.test(Model(), data)
+"""
 pytestmark = pytest.mark.needs("trainers")
 
 
@@ -45,6 +73,22 @@ def test_keras_reports_every_epoch_the_weights_and_the_predictions(tmp_path):
     assert [a.shape for a in arrays(tmp_path / "weights.npz").values()] == [(4, 3), (3,)]
     predictions = arrays(tmp_path / "predictions.npz")
     assert (predictions["predictions"].shape, predictions["y_true"].shape) == ((32, 3), (32,))
+
+
+def test_lightning_reports_what_each_epoch_and_the_test_have_logged_and_the_weights(tmp_path):
+    if importlib.util.find_spec("lightning") is None:
+        pytest.skip("lightning is not installed")
+    found: dict[str, list] = {}
+    for each in run(tmp_path, LIGHTNING):
+        found.setdefault(each["name"], []).append((each["value"], each["epoch"]))
+    assert found == {
+        "train_loss": [(0, 1), (1, 2), (2, 3)],
+        "late": [(0, 1), (1, 2), (2, 3)],
+        "accuracy": [(1, 2)],
+        "late_accuracy": [(1, 2)],
+        "test_accuracy": [(7, None)],
+    }
+    assert list(arrays(tmp_path / "weights.npz")) == ["net.weight", "net.bias"]
 
 
 def test_the_hugging_face_trainer_reports_what_it_evaluates_and_its_weights(tmp_path):
