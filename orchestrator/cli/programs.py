@@ -85,9 +85,10 @@ def try_(
         vbstudy try --check -- python train.py    for CI: status 1 if it matters
 
     Nothing is declared or edited. The program runs in copies of the folder (-C), with its generators
-    seeded from outside. Compared are all files that it writes (arrays where the format is known, else
-    bytes), named numbers that it prints, logs or writes, and its output. Exits with 0 whatever the answer
-    is, unless --check is given; with 1 when the program fails."""
+    seeded from outside. Compared are all files that it writes there, models and predictions that Python
+    writes elsewhere (arrays where the format is known, else bytes), named numbers that it prints, logs or
+    writes, and its output. Exits with 0 whatever the answer is, unless --check is given; with 1 when the
+    program fails."""
     from orchestrator.programs import (
         conditions,
         folders,

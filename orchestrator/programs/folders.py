@@ -19,7 +19,9 @@ from orchestrator.files import temporary_place
 from orchestrator.study.snapshots import SKIPPED
 
 COPY_LIMIT_BYTES = 2 << 30
-LINKS_NAMED = 5
+NAMED = 5  # in a note
+LEFT_ALONE = "neither kept apart nor compared"
+PASSING = (".log", ".lock", ".pyc")
 # Times and process numbers that programs put into the names of files and folders (TensorBoard's
 # `events.out.tfevents.1700000000.host.123.0`, `runs/Nov23_16-34-48_host`, `2026-11-23_16-34-48`; Hydra's
 # `2026-11-23/16-34-48`).
@@ -89,9 +91,30 @@ def notes_of_links(folder: Path) -> tuple[str, ...]:
         folders[:] = sorted(name for name in folders if name not in SKIPPED)
         paths = [Path(parent) / name for name in (*folders, *sorted(files))]
         found += [p.relative_to(folder).as_posix() for p in paths if _leads_out(p, folder.resolve())]
-    names = ", ".join([*found[:LINKS_NAMED], *(["..."] if found[LINKS_NAMED:] else [])])
-    told = "what is written there is neither kept apart nor compared"
-    return (f"links that lead out of the folder: {names}; {told}",) if found else ()
+    told = f"what is written there is {LEFT_ALONE}"
+    return (f"links that lead out of the folder: {_few(found)}; {told}",) if found else ()
+
+
+def notes_of_others(files: Iterable[tuple[str, Path]]) -> tuple[str, ...]:
+    """On files (name, path) that a program wrote outside of its folder, but for what is no result: temporary
+    files, caches and settings of libraries, their logs and locks."""
+    caches = (Path(tempfile.gettempdir()), Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"))
+    found = [
+        CHANGING.sub("*", name)
+        for name, path in files
+        if name.startswith("..")
+        or not (
+            path.suffix in PASSING
+            or any(map(path.is_relative_to, caches))
+            or any(part.startswith(".") for part in path.parts)
+        )
+    ]
+    names = _few(list(dict.fromkeys(found)))
+    return (f"written outside of the folder, {LEFT_ALONE}: {names}",) if found else ()
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join([*names[:NAMED], *(["..."] if names[NAMED:] else [])])
 
 
 def _leads_out(path: Path, folder: Path) -> bool:

@@ -31,6 +31,8 @@ from vbstudy.exact import launch
 
 DISK_LIMIT_BYTES = 10 << 30
 IN_MEMORY = "weights in memory at the end"
+RUN = "run"
+OURS = (prepare.HOOKS, prepare.NOTICED, prepare.REPORTED, randomness.FOLDER)  # beside the copy
 LINES_SHOWN = 5
 LINES_COMPARED = 100_000
 
@@ -85,6 +87,9 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
             trials.append(trial)
             noticed += found
             notes |= dict.fromkeys(remarks)
+        copy = (scratch / RUN / prepare.WORK).resolve()
+        others = (file for file in _outside(noticed, copy) if role_of(file[0]) is Role.OTHER)
+        notes |= dict.fromkeys(folders.notes_of_others(others))
     versions = {
         name: version
         for notice in noticed
@@ -105,7 +110,7 @@ def _once(
     ask: Ask, scratch: Path, library: Path, condition: Condition, number: int, *, first: bool
 ) -> tuple[Trial, list[notices.Notice], list[str]]:
     """One run; what its processes told; notes for the user."""
-    out = scratch / "run"  # the same path each time: programs write paths into their files
+    out = scratch / RUN  # the same path each time: programs write paths into their files
     remove_folder(out)
     out.mkdir()
     recording = scratch / RECORDING
@@ -158,7 +163,10 @@ def _once(
         metrics |= {f"{name}: {key}": each for key, each in values.items()}
         if words or not values:
             files[name] = words or read(path, role)
-    files |= dict(itertools.chain(_reported(out / prepare.REPORTED), _outside(noticed)))
+    files |= dict(_reported(out / prepare.REPORTED))
+    for name, path in _outside(noticed, work):  # before the next run overwrites them
+        if (role := role_of(name)) is not Role.OTHER:
+            files[name] = read(path, role)
     files |= _in_memory(noticed)
     stray = [f"child processes left running, and ended: {ended.strays}"] if ended.strays else []
     stray += [f"child processes left running that cannot be ended: {ended.unended}"] if ended.unended else []
@@ -239,13 +247,13 @@ def _reported(folder: Path) -> Iterator[tuple[str, FileSeen]]:
             yield f"vbstudy.report.{name}", read(path, role)
 
 
-def _outside(noticed: Sequence[notices.Notice]) -> Iterator[tuple[str, FileSeen]]:
-    """Models and predictions that Python wrote elsewhere, by an absolute path; read before the next run
-    overwrites them."""
-    for name in sorted({str(n.get("path")) for n in noticed if n["kind"] == "file"}):
-        role, path = role_of(name), Path(name)
-        if role is not Role.OTHER and path.is_file():
-            yield name, read(path, role)
+def _outside(noticed: Sequence[notices.Notice], work: Path) -> Iterator[tuple[str, Path]]:
+    """The files that Python wrote outside of the copy, by names that do not depend on where that lies."""
+    for path in sorted({Path(str(n.get("path"))) for n in noticed if n["kind"] == "file"}):
+        beside = path.is_relative_to(work.parent)
+        ours = beside and path.relative_to(work.parent).parts[0] in OURS
+        if not ours and os.path.isfile(path):  # noqa: PTH113  (no error for names that no file can have)
+            yield os.path.relpath(path, work) if beside else str(path), path
 
 
 def _in_memory(noticed: Sequence[notices.Notice]) -> dict[str, FileSeen]:

@@ -79,7 +79,8 @@ def _path() -> Path:
 def _file(every: Sequence[Compared], role: Role) -> str:
     """One in the program's folder that can be read, and has the same name each time."""
     names = [each.name for each in every if each.kind == role and each.certain]
-    return next((name for name in names if "*" not in name and not name.startswith(("/", "vbstudy."))), "")
+    elsewhere = ("/", "..", "vbstudy.")
+    return next((name for name in names if "*" not in name and not name.startswith(elsewhere)), "")
 
 
 def last() -> Tried:

@@ -30,6 +30,7 @@ PAIR = re.compile(rf"""(?<![\w.])["']?(?P<name>{NAME}){VALUE}""", re.IGNORECASE)
 LISTED = re.compile(rf"[,\s]+({NUMBER})(?=[,\s\])])", re.IGNORECASE)  # the next number of a list
 MAX_PAIRS = 100_000  # of a process: of a program that prints forever the first, and the last of each name
 MAX_LINE = 4000
+MAX_FILES = 1000  # elsewhere, of a process: caches have many; models and predictions are always reported
 STORED = (
     ".pt",
     ".pth",
@@ -119,9 +120,11 @@ def silent() -> Iterator[None]:
 
 def install() -> None:
     """Every named number is now written as `numbers`, with the line of the project that printed it, and
-    files of models and predictions that are written elsewhere as `file`."""
-    from vbstudy_hook import AFTER, place, wrap, write
+    files that are written outside of its folder as `file`."""
+    from vbstudy_hook import AFTER, ROOT, SETTINGS, place, wrap, write
 
+    inside = (*(folder + os.sep for folder in (ROOT, SETTINGS["folder"])), "/dev/", "/proc/")
+    elsewhere: set[str] = set()
     left = [MAX_PAIRS]
     last: dict[tuple[str, str], str] = {}  # of what is printed after these, by place and name
 
@@ -145,8 +148,16 @@ def install() -> None:
             written(args[0])
 
     def written(path: object) -> None:
-        name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
-        if isinstance(name, str) and name.endswith(STORED) and name.startswith("/"):
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return
+        try:
+            name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  (light, and links are left as they are)
+        except OSError:  # there is no current folder: the program gets this error by itself
+            return
+        if name.startswith(inside) or name in elsewhere:
+            return
+        if name.endswith(STORED) or len(elsewhere) < MAX_FILES:
+            elsewhere.add(name)
             write("file", path=name)
 
     sys.addaudithook(audit)

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -268,6 +269,41 @@ def test_links_that_lead_out_of_the_folder_are_named(tmp_path, capsys):
     assert cli.run(["-C", str(folder), "-q", "--json", "try", "--", sys.executable, "train.py"]) == 0
     (note,) = json.loads(capsys.readouterr().out)["notes"]
     assert note.startswith("links that lead out of the folder: out, own, kept/up; what is written there")
+
+
+ELSEWHERE = """\
+import os, pathlib, tempfile, numpy as np
+n = int(os.environ["OMP_NUM_THREADS"])
+np.save(os.path.abspath("weights.npy"), np.ones(3))
+np.save("../weights.npy", np.ones(3) * n)
+np.save("{there}/weights.npy", np.ones(3) * n)
+for path in ("../beside.txt", "{there}/a.txt", "{there}/a.txt", "{there}/2026-11-23/b.txt", "{there}/.c/d"):
+    pathlib.Path(path).parent.mkdir(exist_ok=True)
+    pathlib.Path(path).write_text("x")
+open("{there}/library.log", "w").close()
+open(tempfile.gettempdir() + "/x.txt", "w").close()
+open("/dev/null", "w").close()
+open(b"inside.txt", "w").close()
+print("loss: 1")
+"""
+
+
+def test_files_outside_of_the_folder_are_compared_or_named(tmp_path, capsys, monkeypatch):
+    folder, there, scratch = (tmp_path / name for name in ("project", "there", "scratch"))
+    for each in (folder, there, scratch):
+        each.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    report = attempt(folder, capsys, ELSEWHERE.format(there=there), "--cpus", "1,2")
+    assert {(each["name"], each["distinct"]) for each in report["verdicts"][0]["compared"]} == {
+        ("../weights.npy", 2),
+        (f"{there}/weights.npy", 2),
+        ("inside.txt", 1),
+        ("weights.npy", 1),
+    }
+    (note,) = report["notes"]
+    assert note.startswith("written outside of the folder, neither kept apart nor compared: ")
+    assert note.partition(": ")[2].split(", ") == ["../beside.txt", f"{there}/*/b.txt", f"{there}/a.txt"]
 
 
 def test_a_program_that_no_copy_of_the_folder_has_is_run_where_it_lies(tmp_path, capsys):
