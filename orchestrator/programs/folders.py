@@ -19,6 +19,7 @@ from orchestrator.files import temporary_place
 from orchestrator.study.snapshots import SKIPPED
 
 COPY_LIMIT_BYTES = 2 << 30
+TEMPORARY = re.compile(r"vbstudy-[a-z]+-[a-z0-9_]{8}")  # a folder that `tempfile` made for us
 NAMED = 5  # in a note
 LEFT_ALONE = "neither kept apart nor compared"
 PASSING = (".log", ".lock", ".pyc")
@@ -38,7 +39,7 @@ def check_size(folder: Path) -> None:
     """Raises UsageError for a folder too large to be copied for every run."""
     total = 0
     for parent, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name not in SKIPPED]
+        folders[:] = [name for name in folders if name not in SKIPPED and not TEMPORARY.fullmatch(name)]
         for name in files:
             try:
                 total += (Path(parent) / name).lstat().st_size
@@ -124,8 +125,9 @@ def _leads_out(path: Path, folder: Path) -> bool:
 
 
 def left_out(folder: str, names: list[str]) -> set[str]:
-    """What no run gets a copy of: leavings of Python and tools; pipes, sockets and devices."""
-    left = shutil.ignore_patterns(*SKIPPED, "*.pyc")(folder, names)
+    """What no run gets a copy of: leavings of Python and tools; our own copies, if TMPDIR is in the folder;
+    pipes, sockets and devices."""
+    left = shutil.ignore_patterns(*SKIPPED, "*.pyc")(folder, names) | set(filter(TEMPORARY.fullmatch, names))
     return left | {name for name in names if name not in left and not _plain(Path(folder) / name)}
 
 

@@ -34,3 +34,12 @@ def test_temporary_folders_that_pythonpath_cannot_name_are_refused_before_the_fi
         with pytest.raises(UsageError, match="a:b: .* cannot stand in PYTHONPATH; set TMPDIR"), folder:
             pass
     assert not list((tmp_path / "a:b").iterdir())
+
+
+def test_a_folder_that_has_the_temporary_folders_is_not_copied_into_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    for name in ("tmp", "vbstudy-results"):
+        (tmp_path / name).mkdir()
+    with folders.scratch("vbstudy-try-", ["true"]) as one, folders.scratch("vbstudy-trace-", ["true"]):
+        copy = folders.copy(tmp_path, one / "copy")
+        assert sorted(path.name for path in copy.rglob("*")) == ["tmp", "vbstudy-results"]
