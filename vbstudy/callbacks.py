@@ -3,11 +3,13 @@ asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-Metrics = Callable[[Any, int | None], None]  # values by name, epoch
-Weights = Callable[[Any], None]  # the model
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Metrics = Callable[[Any, int | None], None]  # values by name, epoch
+    Weights = Callable[[Any], None]  # the model
 
 
 def lightning(metrics: Metrics, weights: Weights) -> Any:

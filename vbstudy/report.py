@@ -38,7 +38,7 @@ def predictions(values: Any, y_true: Any = None) -> None:
     """Classes (N,) or scores (N, C) on the test samples, in the same order in every run, and the true
     classes (N,). Arrays, lists, or tensors of PyTorch and TensorFlow."""
     if active():
-        _save("predictions.npz", {"predictions": values} | ({} if y_true is None else {"y_true": y_true}))
+        _save("predictions.npz", {"predictions": values, **({} if y_true is None else {"y_true": y_true})})
 
 
 def weights(model: Any) -> None:

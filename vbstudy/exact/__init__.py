@@ -23,6 +23,11 @@ This room imports the standard library, numpy, torch (and TensorFlow for its poo
 and nothing else. Frameworks are imported when exact mode is first enabled, so that the import of this
 package costs a guest nothing."""
 
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036  (a program that vbstudy runs may have another)
+    raise ImportError(f"exact mode needs Python 3.11 or later, and this is {sys.version.split()[0]}")
+
 from vbstudy.exact.errors import ExactError
 from vbstudy.exact.pools import enable_tensorflow
 from vbstudy.exact.state import Coverage, active, coverage, disable, enable, mode

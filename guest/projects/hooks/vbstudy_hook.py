@@ -2,8 +2,8 @@
 their libraries are imported, and notices what the project itself does to them. The script is not edited, and
 what it sets wins and is reported.
 
-Standard library only, because the project's environment may lack all others. Each process writes its
-notices to its own file, one JSON line each, at once: a process may end in any way."""
+Standard library only, because the project's environment may lack all others, and for Python 3.8 and later.
+Each process writes its notices to its own file, one JSON line each, at once: a process may end in any way."""
 
 from __future__ import annotations
 
@@ -40,10 +40,18 @@ NAMED = (
 )  # fmt: skip
 STUDY = {name: os.environ.get(name) for name in VARIABLES}  # as the study set them
 _lock = threading.RLock()
-os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
 MAX_NOTICES = 10_000  # of a process: a seed that is set again for each sample is one each
 _seen: set[tuple[str, str, str]] = set()
 _open = builtins.open
+
+
+def _after_fork() -> None:
+    """Another thread may have held the lock."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def write(kind: str, **body: Any) -> None:
@@ -243,13 +251,13 @@ def at_end() -> None:
     settings: dict[str, Any] = {"visible_cpus": len(os.sched_getaffinity(0))}
     torch, tf = sys.modules.get("torch"), sys.modules.get("tensorflow")
     if torch is not None and hasattr(torch, "get_num_threads"):
-        settings |= {"torch": {"version": str(torch.__version__), "intra_op": torch.get_num_threads(),
-                           "inter_op": torch.get_num_interop_threads()}}  # fmt: skip
+        settings["torch"] = {"version": str(torch.__version__), "intra_op": torch.get_num_threads(),
+                             "inter_op": torch.get_num_interop_threads()}  # fmt: skip
     if tf is not None and hasattr(tf, "config"):
         threading_ = tf.config.threading
-        settings |= {"tensorflow": {"version": str(tf.__version__),
-                                "intra_op": threading_.get_intra_op_parallelism_threads(),
-                                "inter_op": threading_.get_inter_op_parallelism_threads()}}  # fmt: skip
+        settings["tensorflow"] = {"version": str(tf.__version__),
+                                  "intra_op": threading_.get_intra_op_parallelism_threads(),
+                                  "inter_op": threading_.get_inter_op_parallelism_threads()}  # fmt: skip
     exact = sys.modules.get("vbstudy.exact")
     if "torch" in settings and exact is not None and exact.active():
         settings["torch"]["exact"] = exact.coverage().facts()
@@ -262,7 +270,7 @@ def at_end() -> None:
 def start() -> None:
     # For `from vbstudy import exact, report`. Last: the program's own modules and an installed vbstudy win.
     sys.path.append(SETTINGS["library"])
-    write("start", argv=sys.orig_argv, python=sys.version.split()[0])
+    write("start", argv=getattr(sys, "orig_argv", []), python=sys.version.split()[0])
     if SEED is not None:
         random.seed(SEED)
     wrap(random, "seed", seeding("random.seed"))

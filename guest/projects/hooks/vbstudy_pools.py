@@ -18,7 +18,7 @@ _looking = threading.local()
 def owner(path: str, api: str) -> str:
     """`numpy (openblas)`: the package whose wheel has the library, or the file's name."""
     _, found, below = path.rpartition("/site-packages/")
-    first = below.partition("/")[0].removesuffix(".libs") if found else path.rpartition("/")[2]
+    first = below.partition("/")[0].partition(".libs")[0] if found else path.rpartition("/")[2]
     return f"{first} ({api})"
 
 

@@ -22,9 +22,12 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from vbstudy_imports import AfterImport
+
+if TYPE_CHECKING:
+    Function = Callable[..., Any]
 
 EVENT = struct.Struct("<BHI")  # kind, length of the site, size of the data: see guest/replay/streams.py
 BYTES, SEED = "p", "s"
@@ -38,7 +41,6 @@ CUDA = "CUDA was used: the order in which its kernels add is not replayed"
 
 _urandom = os.urandom
 _open: Any = builtins.open
-Function = Callable[..., Any]
 
 
 class File:

@@ -17,6 +17,10 @@ _wires: list[object] = []  # the one of this process
 
 
 def _log(framework, *arguments):  # type: ignore[no-untyped-def]
+    if sys.version_info < (3, 11):  # noqa: UP036  (the program's own)
+        version = sys.version.split()[0]
+        write("untraced", what=f"the program runs in Python {version}, and trace needs 3.11 or later there")
+        return
     there = {name for name in sys.modules if name.partition(".")[0] == "guest"}
     sys.path.insert(0, _SETTINGS["library"])
     try:
@@ -50,5 +54,5 @@ def _after_jax(_):  # type: ignore[no-untyped-def]
     _log("jax")  # type: ignore[no-untyped-call]
 
 
-AFTER |= {"torch": _after_torch, "tensorflow": _after_tensorflow, "jax": _after_jax}
+AFTER.update({"torch": _after_torch, "tensorflow": _after_tensorflow, "jax": _after_jax})
 vbstudy_imports.run_next(__file__)

@@ -1,17 +1,21 @@
 """The hooks in real processes, with libraries that stand in for the large ones where that is enough."""
 
+import ast
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from guest.projects import notices, prepare
 from guest.projects.hooks.vbstudy_watch import pairs
 from guest.records.run import ThreadSpec
+from vbstudy import exact
 
 
-def run(tmp_path, code: str, *, files=None, watch=False, seed=7, deterministic=False, threads=2):
+def run(tmp_path, code: str, *, files=None, watch=False, seed=7, deterministic=False, threads=2,
+        python=sys.executable, **more):  # fmt: skip
     work = tmp_path / "work"
     work.mkdir(parents=True, exist_ok=True)
     for name, text in (files or {}).items():
@@ -26,9 +30,10 @@ def run(tmp_path, code: str, *, files=None, watch=False, seed=7, deterministic=F
         intra_op=threads,
         inter_op=threads,
         deterministic=deterministic,
+        **more,
     )
     done = subprocess.run(
-        [sys.executable, "train.py"],
+        [python, "train.py"],
         cwd=work,
         env=os.environ | hook,
         capture_output=True,
@@ -44,6 +49,12 @@ def test_a_folder_that_pythonpath_cannot_name_is_refused_for_the_hook_would_not_
         prepare.ProjectError, match="a:b/hooks: a path with a colon cannot stand in PYTHONPATH"
     ):
         run(tmp_path / "a:b", "")
+
+
+def older_pythons() -> list[Path]:
+    """Those that pyenv has."""
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    return [python for minor in (8, 9, 10) for python in versions.glob(f"3.{minor}.*/bin/python")]
 
 
 def overrides(noticed):
@@ -272,3 +283,36 @@ def test_the_library_comes_last_and_modules_of_the_project_are_found_before_it(t
     mine = {"guest.py": "whose = 'mine'", "vbstudy.py": "whose = 'mine'"}
     out, _ = run(tmp_path, code, files=mine)
     assert out.splitlines() == ["mine", "mine", str(prepare.library())]
+
+
+IN_ANY_PYTHON = """\
+import os
+from vbstudy import report
+report.metric("accuracy", 1)
+if not (child := os.fork()):
+    os._exit(0)
+os.waitpid(child, 0)
+print("loss: 0.5")
+open("x.csv", "w").close()
+open("../y.csv", "w").close()
+try:
+    from vbstudy import exact
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_a_program_in_an_older_python_runs_as_in_this_one_but_for_exact_mode(tmp_path):
+    hooks = Path(prepare.__file__).parents[1].glob("*/hooks/*.py")
+    for each in (*hooks, *Path(exact.__file__).parent.glob("hook/*.py")):
+        ast.parse(each.read_text(), feature_version=(3, 8))
+    for python in (Path(sys.executable), *older_pythons()):
+        folder = tmp_path / python.parents[1].name
+        pools = {"counts": {}, "others": 1}
+        out, noticed = run(folder, IN_ANY_PYTHON, watch=True, python=python, pools=pools)
+        assert out.splitlines()[0] == "loss: 0.5"
+        assert ("exact mode needs Python 3.11 or later" in out) == (python != Path(sys.executable))
+        assert noticed[0]["kind"] == "start"
+        assert noticed[-1]["kind"] == "end"
+        assert [n["path"] for n in noticed if n["kind"] == "file"][-1] == str(folder / "y.csv")
+        assert (folder / prepare.REPORTED / "metrics.jsonl").exists()

@@ -2,15 +2,20 @@
 exact mode on when the import of torch has ended (TensorFlow: fixes its pools), then runs the sitecustomize
 that would have been imported without it. Light: each Python process of a program runs it."""
 
+from __future__ import annotations
+
 import functools
 import importlib.abc
 import importlib.machinery
 import json
 import os
 import sys
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import vbstudy_imports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  (light)
 _LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))  # noqa: PTH120
@@ -80,7 +85,7 @@ if _SETTINGS:
         import atexit
 
         # The first Python process of the program speaks, and not those that it starts.
-        os.environ["VBSTUDY_EXACT"] = json.dumps(_SETTINGS | {"verbose": False})
+        os.environ["VBSTUDY_EXACT"] = json.dumps({**_SETTINGS, "verbose": False})
 
         _first = os.getpid()
 
