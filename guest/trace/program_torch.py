@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from guest.records.trace import TensorNote
-from guest.trace.torch_log import OperationLog, readable, typed_bits
+from guest.trace.torch_log import OperationLog, readable, tensors_of, typed_bits
 from guest.trace.wire import Wire
 from vbstudy.exact import first_call
 
@@ -24,6 +24,7 @@ UNSEEN_THREAD = (
     "the program computes in another thread than the one that imported torch: operations and optimizer "
     "steps of that thread were not traced"
 )
+COLLECTIVES = ("c10d::", "_c10d_functional::")  # no schema of theirs names what they write to
 NODES = 100_000  # of autograd, whose lines are remembered
 
 
@@ -97,10 +98,12 @@ class ProgramLog(OperationLog):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self._wire.on:
             return func(*args, **(kwargs or {}))
-        if func._schema.name == "aten::set_":
+        name = func._schema.name
+        if name == "aten::set_" or name.startswith(COLLECTIVES):
             # Data of another process, in the order of its arrival; what computes with it has it as input.
             result = func(*args, **(kwargs or {}))
-            self._seen.forget(args[0])
+            for tensor in tensors_of((args, kwargs, result)):  # a collective writes to them while we go on
+                self._seen.forget(tensor)
             return result
         if str(func) not in self._hold:
             return super().__torch_dispatch__(func, types, args, kwargs)

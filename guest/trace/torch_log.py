@@ -179,18 +179,18 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         written = traits.written(args, kwargs)
         overwritten = written if name in _OVERWRITES else [v for k, v in kwargs.items() if k == "out"]
-        skipped = {id(t) for t in _tensors(overwritten)}
-        given = _tensors((args, kwargs)) if kwargs else _tensors(args)
+        skipped = {id(t) for t in tensors_of(overwritten)}
+        given = tensors_of((args, kwargs)) if kwargs else tensors_of(args)
         inputs = [self._note(t) for t in given if id(t) not in skipped]
         if numbers := _collect((args, kwargs), int | float | complex):
             inputs.append(_note_of_numbers(numbers))
         result = func(*args, **kwargs)
-        outputs = _tensors(written)
+        outputs = tensors_of(written)
         for tensor in outputs:
             self._seen.forget(tensor)
         known = {id(t) for t in outputs}
         workspaces = _WORKSPACES.get(name, ())
-        for place, t in enumerate(_tensors(result)):
+        for place, t in enumerate(tensors_of(result)):
             if id(t) not in known:
                 if place in workspaces:
                     self._seen.ignore(t)
@@ -337,7 +337,7 @@ def _traits(func: Any) -> Traits:
     return Traits(name, tuple(places), view)
 
 
-def _tensors(value: Any) -> list[Tensor]:
+def tensors_of(value: Any) -> list[Tensor]:
     return _collect([value], Tensor)
 
 

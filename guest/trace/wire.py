@@ -53,7 +53,7 @@ def address(folder: Path) -> Iterator[str]:
 
 
 class Wire:
-    """The first process of the program that computes anything is the one that is traced."""
+    """The first process of the program that computes anything, of several ranks rank 0, is traced."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -101,6 +101,8 @@ class Wire:
             self._frameworks.append(framework)
             self._send(_bytes({"framework": framework}))
         self._send(_bytes(compared) + b"\t" + _bytes([self._steps, *where, *names]))
+        if not self.on:  # another process is traced
+            return
         if self._index == self.settings["keep"]:
             self._write("outputs", arrays())
             self._kept_at = self._steps
@@ -134,6 +136,9 @@ class Wire:
 
     def _send(self, line: bytes) -> None:
         if self._to is None:
+            if os.environ.get("RANK", "0") != "0":  # of several ranks that begin at once, the same each time
+                self.on = False
+                return
             self._to = socket.socket(socket.AF_UNIX)
             try:
                 (Path(self.settings["folder"]) / "claimed").touch(exist_ok=False)

@@ -40,6 +40,7 @@ EAGERLY = {
     "jax": "JAX's functions ran without jit, one primitive after the other: what XLA fuses is not seen",
 }
 CUT = "the program ended without Python's own end (os._exit): its last operations were not seen"
+BUSY = " (both sides run at once: let each take a free port, as `torchrun --standalone` does)"
 NOTHING = "no operation of PyTorch, TensorFlow or JAX was seen, and others are not traced"
 Line = tuple[bytes, bytes]  # what is compared, and where it was
 
@@ -326,6 +327,7 @@ class Side:
             why = text.replace(f"{self.out / prepare.WORK}/", "")
             eagerly = "; ".join(EAGERLY[each] for each in self.frameworks if each in EAGERLY)
             why += f" ({eagerly})" if eagerly else ""
+            why += BUSY if "Address already in use" in text or "EADDRINUSE" in text else ""
             raise UnmetError(f"{command}: with {self._condition.label}: {why}")
         noticed = notices.read(self.out / prepare.NOTICED)
         remarks = [str(notice["what"]) for notice in noticed if notice["kind"] == "untraced"]

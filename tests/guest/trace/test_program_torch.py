@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.func import functional_call, grad, vmap
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -204,3 +204,17 @@ def test_data_of_a_subclass_are_compared_as_any():
             data @ torch.ones(2, 2)
     one, other = (inputs[0].hash for op, inputs, _ in wire.operations if op.startswith("aten.mm"))
     assert one != other
+
+
+def test_what_a_collective_writes_to_is_read_again():
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with program() as wire:
+            x, y = torch.ones(3), torch.zeros(3)
+            y + x
+            distributed.all_gather([y], x)
+            y + x
+    finally:
+        distributed.destroy_process_group()
+    before, after = (inputs for op, inputs, _ in wire.operations if op.startswith("aten.add"))
+    assert before[0].hash != after[0].hash == after[1].hash

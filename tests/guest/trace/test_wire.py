@@ -57,6 +57,17 @@ def test_the_first_process_that_computes_is_traced_before_the_tracer_has_listene
         listener.accept()
 
 
+def test_of_several_ranks_rank_0_is_traced_and_no_other_keeps_outputs(wire, tmp_path, listener, monkeypatch):
+    ranks = [wire() for _ in range(3)]
+    ranks[0].settings["keep"] = 0
+    for rank in (2, 0, 1):
+        monkeypatch.setenv("RANK", str(rank))
+        computes(ranks[rank], notes(1))
+        assert (tmp_path / "outputs.npz").exists() is (rank != 2)
+    assert [each.on for each in ranks] == [True, False, False]
+    ranks[0]._to.close()
+
+
 @pytest.mark.parametrize("count", [3, TENSORS, TENSORS + 1, 100_000])
 def test_a_line_has_room_for_any_number_of_tensors_and_all_count(wire, tmp_path, listener, count):
     seen = []

@@ -223,6 +223,7 @@ def test_equal_runs_are_compared_to_the_limit_of_steps(traced):
     [
         ("print(1)", 2, "no operation of PyTorch, TensorFlow or JAX was seen"),
         ("import sys; sys.exit(3)", 1, "ended with status 3"),
+        ("raise OSError(98, 'Address already in use')", 1, "as `torchrun --standalone` does"),
     ],
 )
 def test_what_cannot_be_traced_is_reported_in_a_line(tmp_path, capsys, script, status, message):
