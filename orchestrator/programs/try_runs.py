@@ -35,6 +35,10 @@ RUN = "run"
 OURS = (prepare.HOOKS, prepare.NOTICED, prepare.REPORTED, randomness.FOLDER)  # beside the copy
 LINES_SHOWN = 5
 LINES_COMPARED = 100_000
+LONG = (
+    f"of the output the first {LINES_COMPARED:,} lines, at most {command.LOG_LIMIT_BYTES >> 20} MiB, were "
+    f"compared, and the numbers in its last {command.LAST_LINES} lines"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +150,11 @@ def _once(
         where = condition.label if condition.env or condition.hook else counted(condition.threads, "thread")
         raise UnmetError(f"{shlex.join(ask.argv)}: on {where}: {why}") from None
     noticed = notices.read(out / prepare.NOTICED)
-    lines = tuple(_lines(out / "log.txt"))
+    lines, whole = _lines(out / "log.txt")
+    last = () if whole else ended.last_lines.splitlines()
     # What is not printed by Python's own means has names alone: where is unknown.
     metrics = _metrics(noticed)
-    metrics |= by_name(_unnoticed(noticed, lines))
+    metrics |= by_name(_unnoticed(noticed, (*lines, *last)))
     unread: list[str] = []
     try:
         told = [(name, repr(value.value)) for name, value in reported(out / prepare.REPORTED)]
@@ -182,7 +187,8 @@ def _once(
     )
     # Exact mode sets pools of its own.
     remarks = [] if condition.exact else notices.remarks(noticed, condition.asked)
-    return trial, noticed, [*remarks, *random_notes, *unread, *stray]
+    long = [] if whole else [LONG]
+    return trial, noticed, [*remarks, *random_notes, *unread, *stray, *long]
 
 
 def in_place(argv: Sequence[str], folder: Path, work: Path) -> list[str]:
@@ -266,11 +272,14 @@ def _in_memory(noticed: Sequence[notices.Notice]) -> dict[str, FileSeen]:
     return {IN_MEMORY: FileSeen(role=Role.WEIGHTS, digest=digest, parsed=True, caveat="", count=count)}
 
 
-def _lines(log: Path) -> Iterator[str]:
-    """What was printed, line by line; of a progress bar its last state."""
+def _lines(log: Path) -> tuple[tuple[str, ...], bool]:
+    """What was printed, line by line; of a progress bar its last state. And whether that is all of it."""
     with log.open("rb") as file:
-        for raw in itertools.islice(file, LINES_COMPARED):
-            yield last_state(raw.decode(errors="replace").rstrip())[: command.LINE_LIMIT_BYTES]
+        lines = tuple(
+            last_state(raw.decode(errors="replace").rstrip())[: command.LINE_LIMIT_BYTES]
+            for raw in itertools.islice(file, LINES_COMPARED)
+        )
+        return lines, not file.read(1) and log.stat().st_size < command.LOG_LIMIT_BYTES
 
 
 def _metrics(noticed: Sequence[notices.Notice]) -> dict[str, tuple[str, ...]]:

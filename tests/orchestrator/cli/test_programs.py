@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from guest.projects import command as guest_command
 from guest.records.codec import from_json
 from orchestrator.cli import main as cli
 from orchestrator.cli.options import Options
+from orchestrator.programs import try_runs
 from orchestrator.programs.try_report import evidence
 from orchestrator.programs.try_verdicts import Answer, Compared
 from tests.processes import ends
@@ -154,6 +156,18 @@ def test_the_output_of_a_program_that_is_not_python_is_read(tmp_path, capsys):
     report = json.loads(capsys.readouterr().out)
     assert answers(report)["metric"] == Answer.MATTERS
     assert any("start-up hook did not run" in note for note in report["notes"])
+
+
+@pytest.mark.parametrize(
+    ("owner", "limit", "value"), [(try_runs, "LINES_COMPARED", 3), (guest_command, "LOG_LIMIT_BYTES", 12)]
+)
+def test_of_long_output_the_last_numbers_are_compared_too(tmp_path, capsys, monkeypatch, owner, limit, value):
+    monkeypatch.setattr(owner, limit, value)
+    command = ["sh", "-c", 'seq 4; echo "accuracy: 0.9$OMP_NUM_THREADS"']
+    assert cli.run(["-C", str(tmp_path), "-q", "--json", "try", "--cpus", "1,2", "--", *command]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert answers(report)["metric"] == Answer.MATTERS
+    assert try_runs.LONG in report["notes"]
 
 
 def test_a_program_that_fails_ends_with_one_and_its_last_lines(tmp_path, capsys):
