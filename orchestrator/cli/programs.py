@@ -28,6 +28,11 @@ from vbstudy.exact.registry import Level
 LEVELS = ("auto", "library", "python")
 PROGRAM = {"allow_interspersed_args": False}  # what follows belongs to the user
 CHECKED = ("bitwise", "predictions", "metric")  # LEVELS of try_verdicts, too heavy to import for --help
+UNLIKE = {  # by the Answer
+    "matters": "not everything that was compared is the same",
+    "inconclusive": "what was compared does not repeat itself, so that it is inconclusive",
+    "nothing seen": "nothing was seen that could be compared",
+}
 
 
 @click.command("try", context_settings=PROGRAM)
@@ -98,7 +103,7 @@ def try_(
         try_study,
         try_which,
     )
-    from orchestrator.programs.try_verdicts import LEVELS, Answer, overall
+    from orchestrator.programs.try_verdicts import LEVELS, Answer, first_shown, overall
 
     if level != "bitwise" and not check:
         raise UsageError(f"--level {level} goes with --check")
@@ -138,12 +143,13 @@ def try_(
         compared = try_saved.compare(there, try_saved.saved(command, factor.name, ask.seed, seen))
         data |= {"against": to_json(compared)}
         text = f"{try_saved.text(compared, against)}\n\n{text}"
-        different = any(answer is not Answer.SAME for answer in compared.answers.values())
+        judged = list(compared.verdicts.values())
     else:
-        different = overall(report.verdicts, LEVELS[LEVELS.index(level) :]) is not Answer.SAME
+        judged = [report.verdicts]
     result(options, data, text)
-    if check and different:
-        raise UnmetError(f"--check: at level {level} not everything that was compared is the same")
+    answers = {overall(verdicts, LEVELS[LEVELS.index(level) :]) for verdicts in judged}
+    if check and answers != {Answer.SAME}:
+        raise UnmetError(f"--check: at level {level} {UNLIKE[first_shown(answers - {Answer.SAME})]}")
 
 
 @click.command(context_settings=PROGRAM)

@@ -488,8 +488,18 @@ def test_a_check_fails_where_something_differs_at_its_level(tmp_path, capsys, le
     assert ("not everything that was compared is the same" in capsys.readouterr().err) is bool(code)
 
 
-def test_a_check_that_compares_nothing_fails(tmp_path):
-    assert cli.run(["-C", str(tmp_path), "-q", "try", "--check", "--", "true"]) == 1
+@pytest.mark.parametrize(
+    ("program", "level", "told"),
+    [
+        ("true", "bitwise", "at level bitwise nothing was seen that could be compared"),
+        ("echo accuracy: 0.$$", "predictions", "at level predictions what was compared does not repeat"),
+        ("echo x > file", "metric", "at level metric nothing was seen that could be compared"),
+    ],
+)
+def test_a_check_that_proves_nothing_fails_and_states_why(tmp_path, capsys, program, level, told):
+    options = ["try", "--check", "--level", level, "--cpus", "1,2", "--", "sh", "-c", program]
+    assert cli.run(["-C", str(tmp_path), "-q", *options]) == 1
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
