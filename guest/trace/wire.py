@@ -164,6 +164,7 @@ class Wire:
         if self.on and self._to is not None:
             self._lines.append(why + b" %d" % self._steps)
             self._flush()
+            self.on = False  # nobody reads what a later atexit handler computes
 
     def _finish(self) -> None:
         """Waits to be ended."""

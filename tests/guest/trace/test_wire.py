@@ -57,6 +57,16 @@ def test_the_first_process_that_computes_is_traced_before_the_tracer_has_listene
         listener.accept()
 
 
+def test_what_is_computed_after_the_end_is_not_traced(wire, listener):
+    made = wire()
+    computes(made, notes(1))
+    made.close(b"end")  # as atexit does
+    assert not made.on, "frameworks ask this before each operation"
+    made.close(b"end")
+    made._to.close()
+    assert len(told(listener)) == 3, "framework, operation, end"
+
+
 def test_of_several_ranks_rank_0_is_traced_and_no_other_keeps_outputs(wire, tmp_path, listener, monkeypatch):
     ranks = [wire() for _ in range(3)]
     ranks[0].settings["keep"] = 0
