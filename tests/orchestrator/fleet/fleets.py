@@ -74,6 +74,10 @@ def fleet(folder: Path, **options):
     made = Fleet(folder, **options)
     try:
         yield made
+    except BaseException:
+        for log in sorted(folder.glob("*.log")):
+            sys.stdout.write(f"{log.name}:\n{log.read_text()[-10_000:]}\n")
+        raise
     finally:
         made.end()
 

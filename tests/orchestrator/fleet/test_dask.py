@@ -281,7 +281,7 @@ def test_a_worker_says_what_it_waits_for_and_a_second_one_in_its_folder_what_to_
         assert done.returncode == 4
         assert f"the scheduler {there.address} did not answer within --wait 1 s" in done.stderr
         folder = str(tmp_path / "fleet" / "host")
-        assert cli.run(["worker", there.address, "--folder", folder]) == 2
+        assert cli.run(["worker", there.address, "--folder", folder, "--wait", "60"]) == 2
         assert "another needs its own --folder" in capsys.readouterr().err
         scheduler = there.scheduler()
         wait_until(lambda: "at work" in there.log("host"), waiting)
