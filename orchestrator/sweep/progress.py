@@ -131,7 +131,7 @@ class SweepProgress:
 
     def report(self, text: str) -> None:
         """Prints a line, much of which may come from hosts and guests."""
-        self._print(plain(text))
+        self._print(plain(text, 2000))
 
     def _print(self, text: str) -> None:
         """With rich's markup."""

@@ -23,9 +23,7 @@ from orchestrator.providers.qemu.image import no_release
 VAGRANT = "vagrant"
 TIMEOUT_S = 300.0
 LOCK_PATIENCE_S = 120.0
-END_PATIENCE_S = (
-    20.0  # for what it must remove first: a box that it copies to libvirt, a machine that is half made
-)
+END_PATIENCE_S = 20.0  # it first removes a box that it copies to libvirt, or a machine that is half made
 # What Ruby says of an error nobody caught.
 RAISED = re.compile(r":in [`']\S+'?: (.*) \([\w:]+\)$", re.MULTILINE)
 # Another program, or another Vagrant, is at the machine: it will be done at some time. The second one
