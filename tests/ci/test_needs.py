@@ -15,10 +15,10 @@ CONTRACT = "tests/orchestrator/providers/test_contract.py"
 
 
 def collect(*arguments: str) -> subprocess.CompletedProcess[str]:
-    # Without the plugins of others, which take longer to start than the collection.
+    # Without the plugins of others, which take longer to start than the collection, and a stage's options.
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", *arguments],
-        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

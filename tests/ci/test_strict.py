@@ -36,10 +36,10 @@ def test_it():
 def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     case = folder / "test_case.py"
     case.write_text(text)
-    # Without the plugins of others, which take longer to start than the test.
+    # Without the plugins of others, which take longer to start than the test, and a stage's options.
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.strict", str(case)],
-        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
