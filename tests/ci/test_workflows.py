@@ -80,6 +80,12 @@ def test_the_citation_has_the_version_and_license_of_the_package():
     assert citation["keywords"] == project["keywords"]
 
 
+def test_an_installation_for_tests_has_what_builds_the_wheel_without_isolation():
+    stated = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    dev = stated["project"]["optional-dependencies"]["dev"]
+    assert set(stated["build-system"]["requires"]) <= set(dev)
+
+
 def test_actions_are_renewed_but_not_on_their_first_days():
     updates = yaml.safe_load((REPOSITORY / ".github" / "dependabot.yml").read_text())["updates"]
     assert [each["package-ecosystem"] for each in updates] == ["github-actions"]
