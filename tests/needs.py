@@ -8,6 +8,7 @@ module.
 takes a minute or more, and what it proves seldom changes or is proved in parts by others.
 """
 
+import os
 from typing import Any
 
 import pytest
@@ -37,6 +38,9 @@ NEEDS = {
     "virtualbox": "a real VirtualBox",
     "virtualbox_sweep": "a real VirtualBox, and half an hour, for a study in its guests",
 }
+
+ROOT = "needs root"  # the one reason for which a stage skips a test: others run it too, see tests/strict.py
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason=ROOT)
 
 
 def at_night(need: str, *values: object) -> Any:

@@ -1,6 +1,6 @@
 """A pytest plugin for stages that prepared everything their tests need: there, a skipped test is a failed
-one, and so is a thread that a test leaves, for which the interpreter would wait. Used as
-`pytest -p tests.strict`."""
+one, unless it lacks nothing but root, and so is a thread that a test leaves, for which the interpreter would
+wait. Used as `pytest -p tests.strict`."""
 
 import os
 import threading
@@ -9,15 +9,19 @@ from concurrent.futures import thread as executors
 
 import pytest
 
+from tests.needs import ROOT
+
 PATIENCE_S = 5  # threads may take that long to end
 
 _skipped: list[str] = []
+_not_root: list[str] = []
 _left: list[str] = []
 
 
 def pytest_runtest_logreport(report) -> None:
     if report.skipped:
-        _skipped.append(report.nodeid)
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""  # else an expected failure
+        (_not_root if reason == f"Skipped: {ROOT}" else _skipped).append(report.nodeid)
 
 
 @pytest.hookimpl(trylast=True)
@@ -44,6 +48,8 @@ def _release_idle_workers() -> None:
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
+    if _not_root:
+        terminalreporter.write_line(f"not run, for only root can: {', '.join(_not_root)}", yellow=True)
     if _skipped:
         terminalreporter.write_line(f"skipped, which counts as failed here: {', '.join(_skipped)}", red=True)
     if _left:

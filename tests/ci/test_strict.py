@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import ROOT
+
 REPOSITORY = Path(__file__).parents[2]
 WAITS_FOR_EVER = """
 import threading
@@ -64,3 +66,9 @@ def test_a_skipped_test_fails_the_stage(tmp_path):
     ended = run(tmp_path, SKIPPED)
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED
     assert "skipped, which counts as failed here: " in ended.stdout
+
+
+def test_a_test_that_only_root_can_run_is_reported_as_not_run_and_does_not_fail_the_stage(tmp_path):
+    ended = run(tmp_path, SKIPPED.replace("nothing is here", ROOT))
+    assert ended.returncode == pytest.ExitCode.OK
+    assert "not run, for only root can: " in ended.stdout

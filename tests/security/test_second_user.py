@@ -14,14 +14,18 @@ from orchestrator.cores import cpuset, locks
 from orchestrator.cores.locks import CoreLocks, LockFolderError
 from orchestrator.store.store import Store
 from orchestrator.transport.keys import StudyKeys
+from tests.needs import needs_root
 
 PYTHON = "/usr/bin/python3"  # that of the tests may lie where no other user reads
 MODULES = (locks, cpuset)  # of the standard library alone
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("setpriv") or not Path(PYTHON).exists(),
-    reason="needs root, setpriv and the Python of the system",
-)
+pytestmark = [
+    needs_root,
+    pytest.mark.skipif(
+        not shutil.which("setpriv") or not Path(PYTHON).exists(),
+        reason="needs setpriv and the Python of the system",
+    ),
+]
 
 
 class User:

@@ -11,6 +11,7 @@ import pytest
 
 from guest.projects import command
 from guest.projects.command import CommandError, Limits
+from tests.needs import needs_root
 from tests.processes import alive
 
 
@@ -206,7 +207,8 @@ sys.exit(int(sys.argv[1]))
 
 
 @pytest.mark.needs("studies")
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root and setpriv")
+@needs_root
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="needs setpriv")
 @pytest.mark.parametrize(("status", "outcome"), [(0, "done 0 1"), (3, "ProjectFailed")])
 def test_a_process_that_cannot_be_ended_is_noted_and_the_outcome_stays(tmp_path, status, outcome):
     """As one that `sudo` started: it keeps the output open."""

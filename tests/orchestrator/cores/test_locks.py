@@ -11,6 +11,7 @@ from orchestrator.cores import locks
 from orchestrator.cores.leases import CoreLeases
 from orchestrator.cores.locks import CoreLocks, LockFolderError
 from orchestrator.errors import PrerequisiteError
+from tests.needs import needs_root
 
 CORES = {0, 1}
 
@@ -67,7 +68,7 @@ def test_a_folder_below_one_that_is_not_there_is_an_error(tmp_path):
         CoreLocks(tmp_path / "no" / "locks").take(CORES)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder away")
+@needs_root  # nobody else gives a folder away
 def test_the_folder_of_another_user_is_used_only_where_no_third_user_can_replace_files(tmp_path):
     folder = tmp_path / "locks"
     folder.mkdir()

@@ -13,6 +13,7 @@ from orchestrator.inventory import guest_spec
 from orchestrator.providers import make
 from orchestrator.store.store import Store
 from orchestrator.study import schema
+from tests.needs import needs_root
 from tests.orchestrator.providers.test_contract import WORKLOAD, local, ssh
 from tests.orchestrator.transport.test_connection import python
 
@@ -71,7 +72,7 @@ def test_a_link_in_its_place_is_neither_followed_nor_removed(provider, tmp_path)
         folder.unlink()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of another user")
+@needs_root  # nobody else makes a folder of another user
 def test_a_folder_of_another_user_in_its_place_is_neither_used_nor_removed(provider):
     _, folder = run(provider)
     provider.stop(ONE)
