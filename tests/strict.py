@@ -26,8 +26,6 @@ def pytest_runtest_logreport(report) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session, exitstatus) -> None:
-    if hasattr(session.config, "workerinput"):
-        return  # a process that the main one ends
     _release_idle_workers()
     deadline = time.monotonic() + PATIENCE_S
     for thread in threading.enumerate():
@@ -35,8 +33,16 @@ def pytest_sessionfinish(session, exitstatus) -> None:
             thread.join(max(0, deadline - time.monotonic()))
             if thread.is_alive():
                 _left.append(thread.name)
-    if (_skipped or _left) and exitstatus == 0:
+    if hasattr(session.config, "workeroutput"):  # of xdist, whose main process decides
+        session.config.workeroutput["left"] = _left
+    elif (_skipped or _left) and exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error) -> None:
+    """A process of xdist ended; it has no output if it was killed."""
+    _left.extend(getattr(node, "workeroutput", {}).get("left", []))
 
 
 def _release_idle_workers() -> None:

@@ -35,12 +35,12 @@ def test_it():
 """
 
 
-def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
     case = folder / "test_case.py"
     case.write_text(text)
     # Without the plugins of others, which take longer to start than the test, and a stage's options.
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.strict", str(case)],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.strict", *options, str(case)],
         env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
         cwd=REPOSITORY,
         capture_output=True,
@@ -51,8 +51,9 @@ def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.needs("studies")
-def test_a_thread_that_waits_for_ever_fails_the_stage_and_does_not_hold_it(tmp_path):
-    ended = run(tmp_path, WAITS_FOR_EVER)
+@pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "1")], ids=["one process", "xdist"])
+def test_a_thread_that_waits_for_ever_fails_the_stage_and_does_not_hold_it(tmp_path, options):
+    ended = run(tmp_path, WAITS_FOR_EVER, *options)
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED
     assert "threads that did not end: waits for ever" in ended.stdout
     assert "1 passed" in ended.stdout
