@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from orchestrator.cli.options import Options
 from orchestrator.programs import try_runs
 from orchestrator.programs.try_report import evidence
 from orchestrator.programs.try_verdicts import Answer, Compared
-from tests.processes import ends
+from tests.processes import ends, wait_until
 from tests.schemas import validate
 
 SCRIPT = """\
@@ -242,8 +241,7 @@ def test_a_terminal_that_is_gone_stops_a_program_as_sigterm_does(tmp_path, numbe
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
-        while not (ready.exists() and ready.read_text().endswith("\n")):
-            time.sleep(0.05)
+        wait_until(lambda: ready.exists() and ready.read_text().endswith("\n"), process)
         process.send_signal(number)
         process.communicate(timeout=120)
     assert process.returncode == status

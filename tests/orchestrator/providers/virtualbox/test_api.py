@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -29,6 +28,7 @@ from orchestrator.store.store import Store
 from orchestrator.study.schema import parse
 from orchestrator.sweep.status import _state
 from orchestrator.transport.connection import Completed, LocalConnection
+from tests.processes import wait_until
 
 CONSTANTS = json.loads((Path(__file__).parent / "constants.json").read_text())
 WORKLOAD = '[[workload]]\nmodel = "lenet1"\ndataset = "digits"\n'
@@ -491,8 +491,7 @@ def test_two_that_want_one_image_at_once_fetch_it_once(tmp_path, monkeypatch):
         first = threading.Thread(target=base.fetch, args=(url, target, lambda text: None))
         for thread in (serving, first):
             thread.start()
-        while not asked:
-            time.sleep(0.02)
+        wait_until(lambda: asked)
         threading.Timer(1, second_came.set).start()
         base.fetch(url, target, lambda text: None)
         first.join()
