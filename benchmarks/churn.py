@@ -1,10 +1,10 @@
 """Churn of all pairs of 2,304 runs on 10,000 samples (the size of the ASE 2020 study), beside scipy's
 pdist(metric="hamming") of the same labels.
 
-What is fair about it: both are given labels of one byte, in turns, on the same machine. pdist gives
-every pair; our mean over the pairs needs no
-pair, only how many runs put a sample in a class; our matrix gives every pair as pdist does. Predictions are
-drawn so that no sample is agreed on by all runs, which the matrix would leave out.
+What is fair about it: both are given labels of one byte, on the same machine, in one process; pdist comes
+last, for its memory would count as ours. pdist gives every pair; our mean over the pairs needs no pair, only
+how many runs put a sample in a class; our matrix gives every pair as pdist does. Predictions are drawn so
+that no sample is agreed on by all runs, which the matrix would leave out.
 
 The limit by memory: every label must be read once. How long that takes is measured by looking for the
 largest, which does little else.

@@ -3,7 +3,7 @@ and a look at sixteen.
 
 What is fair about it: the same four machines, cloned from the same snapshot, with the same settings, started
 until VirtualBox says that they run, in turns in one run; the script does with VBoxManage what the provider
-does through the API. The provider works on as many at once as there are cores, as `vbstudy provision` does.
+does through the API. Both make one machine after the other, though `vbstudy provision` makes several at once.
 Nothing boots in them. It runs where VirtualBox's Python does: see `.ci/run virtualbox`."""
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.table import Row
@@ -88,17 +87,13 @@ def _provider(provider: VirtualBoxProvider) -> float:
     for guest in GUESTS:
         provider._machine(guest).remove()
     began = time.perf_counter()
-    with ThreadPoolExecutor(len(host.cores())) as pool:
-        list(pool.map(lambda guest: _make(provider, guest), GUESTS))
+    for guest in GUESTS:
+        provider.create(guest)
+        provider._machine(guest).launch(PLENTY)
     taken = time.perf_counter() - began
     for guest in GUESTS:
         provider.stop(guest)
     return taken
-
-
-def _make(provider: VirtualBoxProvider, guest: GuestSpec) -> None:
-    provider.create(guest)
-    provider._machine(guest).launch(PLENTY)
 
 
 def _script(base: str, folder: Path, engine: str) -> float:
