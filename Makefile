@@ -8,7 +8,7 @@ STUDY ?= studies/threads-2026/run
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study test coverage lint format bench lock clean
+.PHONY: help install same-version demo study test coverage lint format bench lock clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -16,15 +16,23 @@ help: ## what can be made
 install: $(VENV)/.installed ## the environment, with pinned versions
 
 # Not compiled: Python does that with what it imports, a fraction, and it takes as long as the rest.
-$(VENV)/.installed: pyproject.toml requirements.lock
+$(VENV)/.installed: pyproject.toml requirements.lock | same-version
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
-	  || { echo "make: $(PYTHON) is missing, older than 3.11, or newer than 3.13, for which requirements.lock has no TensorFlow; install it (apt install python3), or name one: make PYTHON=python3.12" >&2; exit 3; }
+	  || { echo "make: $(PYTHON) is missing, older than 3.11, or newer than 3.13, for which requirements.lock has no TensorFlow; install it (apt install python3), or name one: make install PYTHON=python3.12" >&2; exit 3; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
 	  || { echo "make: $(PYTHON) has no venv module; install it (apt install python3-venv)" >&2; exit 3; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
+
+VERSION := -c 'import sys; print(sys.version_info[:2])'
+
+same-version:
+ifneq ($(origin PYTHON),file)
+	@test ! -e $(BIN)/python || test "$$($(BIN)/python $(VERSION))" = "$$($(PYTHON) $(VERSION))" \
+	  || { echo "make: $(VENV) has another version of Python than $(PYTHON); name another folder: make install PYTHON=$(PYTHON) VENV=.venv-$(notdir $(PYTHON))" >&2; exit 3; }
+endif
 
 demo: install ## the whole study on this machine: provision, sweep, analyze
 	@mkdir -p $(DEMO)
