@@ -30,7 +30,7 @@ KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 StrictModes no
 UsePAM no
-SetEnv {locks}={folder_of_locks}
+SetEnv {locks}={folder_of_locks} VBSTUDY_CI={ci}
 Subsystem sftp internal-sftp
 """
 
@@ -121,6 +121,7 @@ def running(folder: Path) -> Iterator[Sshd]:
             folder=folder,
             locks=locks.FOLDER,
             folder_of_locks=locks.default_folder(),
+            ci=os.environ.get("VBSTUDY_CI", ""),  # by which `.ci/run` finds what sessions leave
         )
     )
     server.start()

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from orchestrator.store.store import Store
 from orchestrator.transport import connection as connection_module
 from orchestrator.transport.keys import StudyKeys, key_pair, parse_public
 from orchestrator.transport.ssh import SshConnection
+from tests import sshd
 from tests.orchestrator.transport.test_connection import (
     python,
     test_a_killed_stream_takes_its_children_along,  # noqa: F401 (both ends of the protocol do that)
@@ -104,6 +106,14 @@ def test_a_line_without_an_end_does_not_fill_the_memory(connection, monkeypatch)
     monkeypatch.setattr(connection_module, "MAX_LINE_BYTES", 1000)
     stream = connection.open(python("print('x' * 2500, flush=True)"), {})
     assert [len(stream.receive(120)) for _ in range(3)] == [1000, 1000, 501]
+
+
+def test_what_a_session_leaves_has_the_mark_by_which_ci_finds_it(tmp_path, keys, monkeypatch):
+    monkeypatch.setenv("VBSTUDY_CI", "ssh-12")
+    with sshd.running(tmp_path / "sshd") as server:
+        connection = SshConnection(server.target(keys), str(tmp_path / "guest"), sys.executable)
+        assert connection.shell('echo "$VBSTUDY_CI"') == "ssh-12\n"
+        connection.close()
 
 
 # ---- files -----------------------------------------------------------------------------------
@@ -246,13 +256,14 @@ def test_private_keys_are_for_their_owner_only(tmp_path):
 
 
 def test_a_server_that_dies_ends_the_stream_with_the_reason(connection, server, target):
-    program = "import time; print(1, flush=True); time.sleep(20)"  # nobody will be there to end it
+    program = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
     stream = connection.open(python(program), {})
-    assert stream.receive(120) == b"1\n"
+    pid = int(stream.receive(120))
     server.kill()
     assert stream.receive(120) == b""
     assert stream.how_it_ended() == f"the connection to {target} was lost"
     stream.kill()
+    os.kill(pid, signal.SIGKILL)  # nobody else is there to end it
 
 
 def test_a_server_that_comes_back_is_found_again(connection, server, target):
