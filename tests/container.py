@@ -76,7 +76,8 @@ class Image:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="vbstudy-container-", dir="/var/tmp") as name:
+    disk = os.environ.get("VBSTUDY_CI_DISK", "/var/tmp")  # /tmp may be kept in memory
+    with tempfile.TemporaryDirectory(prefix="vbstudy-container-", dir=disk) as name:
         image = build(REPOSITORY / "Containerfile", Path(name))
         assert image.user != "root"
         (image.root / "study/study.toml").write_text(STUDY)
