@@ -415,25 +415,62 @@ bool sum_dims(Call& call) { return sum_named(call, call[1], call[2].toBool(), ca
 bool mean(Call& call) { return sum_named(call, {}, false, call[1], true); }
 bool mean_dims(Call& call) { return sum_named(call, call[1], call[2].toBool(), call[3], true); }
 
-// Dimensions that go are moved to the end: rows.
+// Dimensions that go are moved to the end: rows. `results` has a place for each.
+struct Rows {
+    Tensor elements, results;
+    long length() const { return elements.numel() / results.numel(); }
+    void sum(int what) const {
+        kernels->sum_rows(what, in(elements), results.numel(), length(), out(results));
+    }
+};
+Rows rows_of(const Tensor& x, const c10::IValue& named, bool keep) {
+    const auto gone = dims_of(named, x.dim());
+    std::vector<int64_t> kept, sizes;
+    for (long d = 0; d < x.dim(); ++d) {
+        if (!gone[d]) kept.push_back(d);
+        if (!gone[d] || keep) sizes.push_back(gone[d] ? 1 : x.size(d));
+    }
+    for (long d = 0; d < x.dim(); ++d)
+        if (gone[d]) kept.push_back(d);
+    return {x.permute(kept).contiguous(), made(sizes, x)};
+}
+
 bool vector_norm(Call& call) {
     if (!call.ours({0}) || !keeps_type(call[4])) return false;
     const double order = call[1].toScalar().toDouble();
     const auto x = call.tensor(0);
     if ((order != 1 && order != 2) || x.dim() == 0) return false;
-    const auto gone = dims_of(call[2], x.dim());
-    std::vector<int64_t> kept, sizes;
-    for (long d = 0; d < x.dim(); ++d) {
-        if (!gone[d]) kept.push_back(d);
-        if (!gone[d] || call[3].toBool()) sizes.push_back(gone[d] ? 1 : x.size(d));
-    }
-    for (long d = 0; d < x.dim(); ++d)
-        if (gone[d]) kept.push_back(d);
-    const auto rows = x.permute(kept).contiguous(), y = made(sizes, x);
-    kernels->sum_rows(order == 1 ? MAGNITUDES : SQUARES, in(rows), y.numel(), x.numel() / y.numel(), out(y));
+    const auto rows = rows_of(x, call[2], call[3].toBool());
+    const auto& y = rows.results;
+    rows.sum(order == 1 ? MAGNITUDES : SQUARES);
     if (order == 2)
         for (long i = 0; i < y.numel(); ++i) out(y)[i] = __builtin_sqrtf(in(y)[i]);
     call.results = {y};
+    return true;
+}
+
+// self, dim, correction, keepdim
+template <bool ROOT, bool MEAN>
+bool variance(Call& call) {
+    if (!call.ours({0}) || call.tensor(0).dim() == 0) return false;
+    const auto rows = rows_of(call.tensor(0), call[1], call[3].toBool());
+    const auto& y = rows.results;
+    const double correction = call[2].isNone() ? 1 : call[2].toScalar().toDouble();
+    const double freedom = double(rows.length()) - correction;
+    if (!(freedom > 0)) return false;  // no number, and torch's warning
+    rows.sum(DEVIATIONS);
+    for (long i = 0; i < y.numel(); ++i) {
+        const float value = in(y)[i] / float(freedom);
+        out(y)[i] = ROOT ? __builtin_sqrtf(value) : value;
+    }
+    call.results = {y};
+    if (MEAN) {
+        const Rows means{rows.elements, made(y.sizes(), y)};
+        means.sum(SUM);
+        for (long i = 0; i < y.numel(); ++i)
+            out(means.results)[i] = in(means.results)[i] / float(rows.length());
+        call.results.push_back(means.results);
+    }
     return true;
 }
 
@@ -834,6 +871,10 @@ const std::map<std::string, Own> OWN = {
     {"mean", mean},
     {"mean_dims", mean_dims},
     {"vector_norm", vector_norm},
+    {"var", variance<false, false>},
+    {"std", variance<true, false>},
+    {"var_mean", variance<false, true>},
+    {"std_mean", variance<true, true>},
     {"batch_norm", batch_norm},
     {"batch_norm_alone", batch_norm_alone},
     {"batch_norm_inference", batch_norm_inference},

@@ -319,11 +319,6 @@ std::optional<Plan> arithmetic(Arguments a) { return plain(a) ? Plan{} : element
 std::optional<Plan> arithmetic_in_place(Arguments a) { return plain(a) ? Plan{} : elementwise(a, true); }
 std::optional<Plan> arithmetic_out(Arguments a) { return plain(a) ? std::optional(Plan{}) : std::nullopt; }
 
-std::optional<Plan> of_float32(Arguments a) {
-    const auto type = a[0].toTensor().scalar_type();
-    return type == at::kDouble || at::isComplexType(type) ? std::nullopt : std::optional(Plan{});
-}
-
 const std::pair<const char*, Planner> PLANNERS[] = {
     {"", [](Arguments) { return std::optional(Plan{}); }},  // stays torch's
     {"one thread", nullptr},
@@ -342,7 +337,6 @@ const std::pair<const char*, Planner> PLANNERS[] = {
     {"sum_dims", sum_dims},
     {"attention", attention},
     {"attention_backward", attention_backward},
-    {"float32", of_float32},
     {"arithmetic", arithmetic},
     {"arithmetic_in_place", arithmetic_in_place},
     {"arithmetic_out", arithmetic_out},

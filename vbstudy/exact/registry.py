@@ -20,7 +20,6 @@ INVARIANT = frozenset(_NAMES["invariant"].split())
 COMPOSED = frozenset(_NAMES["composed"].split())
 SMALL = frozenset(_NAMES["small"].split())
 ARITHMETIC = frozenset(_NAMES["arithmetic"].split())
-FLOAT32 = frozenset(_NAMES["float32"].split())
 IN_ORDER = frozenset(_NAMES["in_order"].split())
 ROUNDED_ONCE = frozenset({"add", "sub", "rsub"})  # where nothing is multiplied on the way, torch's are right
 ONE_THREAD = frozenset(_NAMES["one_thread"].split())
@@ -62,13 +61,11 @@ def ways(registered: Iterable[str]) -> dict[str, str]:
     for full in sorted(registered):
         namespace, _, name = full.partition("::")
         stem, _, overload = name.partition(".")
-        if namespace != "aten" or base(name) in (INVARIANT | COMPOSED) - SMALL - ARITHMETIC - FLOAT32:
+        if namespace != "aten" or base(name) in (INVARIANT | COMPOSED) - SMALL - ARITHMETIC:
             continue
         into = "out" in overload or overload == "grad_input"
         if base(name) in SMALL:
             found[name] = "small"
-        elif base(name) in FLOAT32:
-            found[name] = "float32"
         elif base(name) in ARITHMETIC:
             found[name] = "arithmetic" + ("_out" if into else "_in_place" if stem.endswith("_") else "")
         elif base(name) not in ELEMENTWISE or into:

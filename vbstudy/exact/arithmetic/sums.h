@@ -114,9 +114,10 @@ static float row_product(const float* x, const float* y, long n) {
 static void sum_rows(int what, const float* x, long rows, long n, float* y) {
     shared(rows, std::max(1L, 16384 / std::max(n, 1L)), [&](long begin, long end) {
         for (long i = begin; i < end; ++i)
-            y[i] = what == SUM       ? row_sum(x + i * n, n)
-                   : what == SQUARES ? row_squares(x + i * n, n, 0)
-                                     : row_magnitudes(x + i * n, n);
+            y[i] = what == SUM          ? row_sum(x + i * n, n)
+                   : what == SQUARES    ? row_squares(x + i * n, n, 0)
+                   : what == DEVIATIONS ? row_squares(x + i * n, n, row_sum(x + i * n, n) / float(n))
+                                        : row_magnitudes(x + i * n, n);
     });
 }
 

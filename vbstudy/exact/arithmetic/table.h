@@ -52,7 +52,7 @@ struct Convolution {
     bool last;  // x and y have their channels last
 };
 
-enum Sum { SUM, SQUARES, MAGNITUDES };
+enum Sum { SUM, SQUARES, MAGNITUDES, DEVIATIONS };  // the last: squares of differences to the row's mean
 
 struct BatchNorm {
     long samples, channels, places;

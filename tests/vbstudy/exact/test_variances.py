@@ -1,0 +1,96 @@
+"""Variances and standard deviations at level machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from vbstudy import exact
+
+
+def on_threads(x: torch.Tensor, threads: int) -> float:
+    torch.set_num_threads(threads)
+    return x.var().item()
+
+
+def tuned(seed: int) -> torch.Tensor | None:
+    """Numbers whose variance torch rounds to float32 one way on one thread and another way on two: it sums in
+    float64, and the thread count shows where that sum is about halfway between two of float32."""
+    x = torch.randn(100_000, generator=torch.Generator().manual_seed(seed))
+    for i, high in ((0, 0.4), (1, 0.01)):  # the second one in finer steps
+        x[1] = 0
+        x[i] = low = 0.0
+        below = on_threads(x, 1)
+        for _ in range(60):
+            x[i] = (low + high) / 2
+            if float(x[i]) in (low, high):
+                break
+            low, high = (float(x[i]), high) if on_threads(x, 1) == below else (low, float(x[i]))
+        x[i] = low
+    for x[1] in (low, high):
+        if on_threads(x, 1) != on_threads(x, 2):
+            return x
+    return None
+
+
+def test_a_variance_has_the_same_bits_where_torchs_depends_on_the_thread_count() -> None:
+    found = next(x for x in map(tuned, range(30)) if x is not None)
+    for level in ("machine", "threads"):
+        with exact.mode(level=level):  # type: ignore[arg-type]
+            assert len({on_threads(found, threads) for threads in (1, 2, 3)}) == 1
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"correction": 0},
+    {"correction": 2.5},
+    {"unbiased": False},
+    {"dim": 0},
+    {"dim": -1, "keepdim": True},
+    {"dim": (0, 2), "correction": 0, "keepdim": True},
+    {"dim": (), "correction": None},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("name", ["var", "std", "var_mean", "std_mean"])
+def test_values_and_gradients_are_those_of_float64(name: str, options: dict[str, Any]) -> None:
+    dense = torch.randn(7, 600, 9, generator=torch.Generator().manual_seed(1)) + 3
+
+    def outcomes(x: torch.Tensor) -> list[torch.Tensor]:
+        found = getattr(torch, name)(x.requires_grad_(), **options)
+        found = found if isinstance(found, tuple) else (found,)
+        return [*found, *torch.autograd.grad(sum(t.square().view(-1).sum() for t in found), x)]
+
+    for x in (dense, dense.transpose(0, 1), dense[:, ::2]):
+        with exact.mode():
+            ours = outcomes(x.clone())
+            assert exact.coverage().below == {}
+        for found, right in zip(ours, outcomes(x.double()), strict=True):
+            torch.testing.assert_close(found, right.float(), rtol=1e-5, atol=1e-6)
+
+
+def test_they_go_into_given_tensors() -> None:
+    x, y = torch.randn(9, 70), torch.empty(0)
+    with exact.mode():
+        assert torch.equal(torch.std(x, dim=1, out=y), x.std(1))
+        assert torch.equal(y, x.var(1).sqrt())
+        assert exact.coverage().below == {}
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom is <= 0")
+def test_too_few_numbers_have_torchs_answers() -> None:
+    cases = [(torch.randn(3, 1), 1), (torch.randn(3, 2), 2), (torch.randn(3, 0), 0), (torch.tensor(2.0), 0)]
+    for x, correction in cases:
+        usual = torch.std_mean(x, -1, correction=correction)
+        with exact.mode():
+            found = torch.std_mean(x, -1, correction=correction)
+        torch.testing.assert_close(found, usual, equal_nan=True)
+
+
+def test_of_numbers_that_are_alike_they_are_zero() -> None:
+    with exact.mode():
+        assert torch.full((3, 70_001), 0.1).var(1).max() < 1e-12
+        assert torch.full((3, 1), 0.1).var(1, correction=0).tolist() == [0, 0, 0]
