@@ -97,6 +97,7 @@ public:
         found.lerps_ = name == "lerp";
         found.divides_ = name == "addcdiv";
         found.keeps_buffer_ = name == "log_sigmoid_backward";
+        found.may_be_of_result_ = name == "elu_backward";
         found.results_ = schema.returns().size();
         return found;
     }
@@ -142,6 +143,8 @@ public:
             }
         }
         if (keeps_buffer_) inputs.pop_back();
+        if (may_be_of_result_ && numbers[3] != 0 && !(numbers[0] >= 0))
+            return false;  // no function of the result: an error, in torch's words
         const auto whole_number = [&](size_t i) { return at::isIntegralType(inputs[i].scalar_type(), true); };
         if (divides_ && whole_number(1) && whole_number(2)) return false;  // an error, in torch's words
         for (size_t i = 0; i < inputs.size(); ++i) {
@@ -207,7 +210,8 @@ private:
     std::vector<Function> functions_;
     std::vector<Role> roles_;
     size_t arguments_ = 0, results_ = 0;
-    bool adds_ = false, subtracts_ = false, lerps_ = false, divides_ = false, keeps_buffer_ = false;
+    bool adds_ = false, subtracts_ = false, lerps_ = false, divides_ = false, keeps_buffer_ = false,
+         may_be_of_result_ = false;
 };
 
 // Losses of probabilities; the mean or sum is taken as that of any tensor.

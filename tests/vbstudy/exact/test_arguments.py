@@ -86,3 +86,14 @@ def test_weights_and_paddings_that_do_not_fit_raise_torchs_own_errors() -> None:
             F.layer_norm(torch.ones(2, 3, 4), (3, 4), None, torch.ones(4, 3))
         with pytest.raises(RuntimeError, match="output padding must be smaller"):
             F.conv_transpose2d(torch.ones(1, 2, 5, 5), torch.ones(2, 2, 3, 3), output_padding=1)
+
+
+def test_elu_in_place_with_a_negative_slope_has_torchs_error_in_its_gradient() -> None:
+    x = torch.randn(5, requires_grad=True)
+    with exact.mode():
+        y = F.elu_(x * 1, alpha=-1.0)
+        with pytest.raises(RuntimeError, match="with a negative slope which is not supported"):
+            y.sum().backward()
+        F.elu_(x * 1, alpha=0.5).sum().backward()
+        F.elu(x, alpha=-1.0).sum().backward()
+        assert exact.coverage().below == {"elu_backward": 1}
