@@ -302,6 +302,7 @@ class Boxed : public c10::OperatorKernel {
 public:
     explicit Boxed(Way way) : way_(std::move(way)) {}
     void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+        machine::keep_subnormals();
         way_(op, keys, stack);
     }
 
@@ -356,6 +357,10 @@ const char* exact_instructions() {
 const char* exact_begin(const char* arithmetic) {
     return guarded([&] {
         machine::kernels = nullptr;
+        if (machine::flushes_subnormals()) {  // torch's other threads may too: they are this one's copies
+            machine::keep_subnormals();
+            machine::in_threads(at::get_num_threads(), [](long) {});
+        }
         for (auto& [name, tally] : tallies) tally.own = tally.otherwise = 0;
         if (arithmetic) {
             void* opened = dlopen(arithmetic, RTLD_NOW | RTLD_LOCAL);

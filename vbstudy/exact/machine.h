@@ -6,6 +6,7 @@
 
 #include "arithmetic/table.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/WrapDimUtilsMulti.h>
@@ -44,6 +45,14 @@ using torch::jit::Stack;
 
 const Kernels* kernels = nullptr;
 
+// Subnormal numbers are kept. torch.set_flush_denormal, and libraries that were compiled with -ffast-math, make
+// single threads take them for zeros, so that a thread's share would show in the bits.
+void keep_subnormals() { at::globalContext().setFlushDenormal(false); }
+bool flushes_subnormals() {
+    const volatile float tiny = 1e-40f;
+    return tiny * 1 == 0;
+}
+
 long threads() { return at::in_parallel_region() ? 1 : at::get_num_threads(); }
 
 // Calls work(0) ... work(count - 1), on as many threads as torch may use. As at::parallel_for does it, but
@@ -61,6 +70,7 @@ void in_threads(long count, const Work& work) {
         const int thread = omp_get_thread_num(), threads = omp_get_num_threads();
         at::internal::ThreadIdGuard number(thread);
         c10::ParallelGuard parallel(true);
+        keep_subnormals();
         try {
             for (long i = thread; i < team.count; i += threads) team.work(i);
         } catch (...) {

@@ -57,6 +57,7 @@ class _State:
     enabled: bool = False  # by `enable`, until `disable`
     blocks: int = 0  # of `mode`, in all threads: they may end in any order
     torch_compile: Any = None
+    torch_flush: Any = None  # `torch.set_flush_denormal`
     stance: Any = None  # what `torch.compiler.set_stance` returned: it knows the stance before
 
 
@@ -160,12 +161,16 @@ def _begin(level: Level) -> None:
             _state.library = None
             raise
     _refuse_compilation()
+    _keep_subnormals()
 
 
 def _end() -> None:
     if _state.library is None or _state.enabled or _state.blocks:
         return
+    import torch
+
     _allow_compilation()
+    torch.set_flush_denormal = _state.torch_flush
     _state.library.end()
     _state.library = None
     _state.level = "machine"
@@ -233,6 +238,14 @@ def _refuse_compilation() -> None:
         _state.stance = torch.compiler.set_stance("force_eager")
     else:
         sys.meta_path.insert(0, _later)
+
+
+def _keep_subnormals() -> None:
+    """The arithmetic does, on every thread. False is torch's answer where a CPU cannot flush them to zero."""
+    import torch
+
+    _state.torch_flush = torch.set_flush_denormal
+    torch.set_flush_denormal = lambda arg: False  # noqa: ARG005
 
 
 def _refuse_later(_name: str, _module: ModuleType) -> None:

@@ -196,6 +196,31 @@ def test_attention_lies_in_memory_as_torchs() -> None:
         torch.testing.assert_close([ours, *found], [theirs, *gradients], check_stride=True)
 
 
+def test_subnormal_numbers_are_kept_on_every_thread_whoever_flushes_them() -> None:
+    """torch.set_flush_denormal is of the thread that calls it."""
+    flush, a, b = torch.set_flush_denormal, torch.full((512, 256), 1e-20), torch.full((256, 512), 1e-20)
+
+    def zeros() -> int:
+        return sum(
+            int((t.view(torch.int32) == 0).sum()) for t in (a @ b, torch.full((200_000,), 1e-30) * 1e-10)
+        )
+
+    torch.set_num_threads(3)
+    flush(True)
+    assert zeros() > 0
+    try:
+        with exact.mode():
+            assert zeros() == 0
+            assert torch.set_flush_denormal(True) is False
+            assert zeros() == 0
+            flush(True)  # as an import of what was compiled with -ffast-math
+            assert zeros() == 0
+        assert torch.set_flush_denormal is flush
+        assert zeros() == 0
+    finally:
+        flush(False)
+
+
 # What it covers
 
 
