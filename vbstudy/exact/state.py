@@ -156,7 +156,7 @@ def _begin(level: Level) -> None:
     if level == "machine":
         try:
             selftest.once(library)
-        except ExactError:
+        except BaseException:
             library.end()
             _state.library = None
             raise

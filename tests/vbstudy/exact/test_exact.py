@@ -15,7 +15,7 @@ import torch
 
 from orchestrator.agent import archive as agent_archive
 from vbstudy import exact
-from vbstudy.exact import compiled
+from vbstudy.exact import compiled, selftest
 from vbstudy.exact.errors import ExactError
 from vbstudy.exact.registry import (
     COMPOSED,
@@ -456,6 +456,50 @@ def test_with_an_old_torch_the_error_states_which_version_is_needed(monkeypatch:
     monkeypatch.delattr(torch.library, "get_kernel")
     with pytest.raises(ExactError, match=r"needs torch 2\.9 or newer, and this is"):
         exact.enable()
+
+
+# The self-test
+
+
+def test_the_self_test_passes_whatever_the_programs_defaults_are() -> None:
+    with exact.mode():
+        torch.set_default_dtype(torch.float64)
+        torch.set_default_device("meta")
+        try:
+            with torch.autocast("cpu"), torch.no_grad():
+                assert selftest.hashes() == selftest.EXPECTED
+        finally:
+            torch.set_default_device(None)
+            torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def _another_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On which the self-test has not passed."""
+    monkeypatch.setattr(selftest, "_cpu", lambda: str(tmp_path))
+
+
+@pytest.mark.usefixtures("_another_cpu")
+def test_a_self_test_that_is_interrupted_leaves_exact_mode_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    usual = torch._C._dispatch_dump("aten::mm")
+    monkeypatch.setattr(selftest, "hashes", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        exact.enable()
+    assert not exact.active()
+    assert torch._C._dispatch_dump("aten::mm") == usual
+
+
+@pytest.mark.usefixtures("_another_cpu")
+def test_a_self_test_that_cannot_be_noted_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: Path) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "touch", full)
+    with exact.mode():
+        assert exact.active()
 
 
 # The library, and machines without a compiler
