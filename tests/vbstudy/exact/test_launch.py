@@ -180,6 +180,22 @@ def test_where_exact_mode_cannot_be_had_the_program_does_not_run_without_it(tmp_
     assert done.stderr.startswith("vbstudy exact: ")
 
 
+@pytest.mark.parametrize(("torch", "ends"), [("", (0, "True\n")), ("too old", (3, ""))])
+def test_a_torch_that_was_imported_before_the_hook_is_served_too(
+    tmp_path: Path, torch: str, ends: tuple[int, str]
+) -> None:
+    """As by a .pth file, before any sitecustomize."""
+    hook = launch.HOOK / "sitecustomize.py"
+    (tmp_path / "sitecustomize.py").write_text(f"import torch, runpy\nrunpy.run_path({str(hook)!r})\n")
+    if torch:
+        (tmp_path / "torch.py").write_text("compile = None\n")
+    settings = launch.environment(os.environ)
+    environment = settings | {"PYTHONPATH": f"{tmp_path}:{settings['PYTHONPATH']}"}
+    command = [sys.executable, "-c", "from vbstudy import exact; print(exact.active())"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == ends, done.stderr
+
+
 def test_a_program_that_is_not_there_is_named() -> None:
     done = launched("no-such-program")
     assert (done.returncode, done.stderr) == (

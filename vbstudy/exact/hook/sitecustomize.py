@@ -96,4 +96,11 @@ if _SETTINGS:
 
         atexit.register(_report)
 
+    for _name in _AFTER:
+        if _name in sys.modules:  # a .pth file imported it
+            try:
+                _imported(_name, sys.modules[_name])  # type: ignore[no-untyped-call]
+            except SystemExit:  # which Python would take for an error of its own, this early
+                os._exit(_FAILED)
+
 vbstudy_imports.run_next(__file__)
