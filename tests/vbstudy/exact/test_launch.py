@@ -44,6 +44,20 @@ if __name__ == "__main__":
 """
 )
 
+TENSORFLOW = """
+from types import SimpleNamespace
+pools = {}
+threading = SimpleNamespace(
+    set_intra_op_parallelism_threads=lambda num_threads: pools.update(intra=num_threads),
+    set_inter_op_parallelism_threads=lambda num_threads: pools.update(inter=num_threads),
+    get_intra_op_parallelism_threads=lambda: pools["intra"],
+    get_inter_op_parallelism_threads=lambda: pools["inter"],
+)
+config = SimpleNamespace(
+    threading=threading, experimental=SimpleNamespace(enable_op_determinism=lambda: None)
+)
+"""
+
 
 def launched(
     *command: str, options: tuple[str, ...] = (), stdin: str = "", **environment: str
@@ -194,6 +208,18 @@ def test_a_torch_that_was_imported_before_the_hook_is_served_too(
     command = [sys.executable, "-c", "from vbstudy import exact; print(exact.active())"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == ends, done.stderr
+
+
+def test_tensorflows_pools_stay_fixed_whatever_the_program_sets(tmp_path: Path) -> None:
+    (tmp_path / "tensorflow.py").write_text(TENSORFLOW)
+    program = (
+        "import tensorflow as tf\n"
+        "tf.config.threading.set_intra_op_parallelism_threads(3)\n"
+        "tf.config.threading.set_inter_op_parallelism_threads(num_threads=3)\n"
+    )
+    done = launched(sys.executable, script(tmp_path, program), options=("-v",))
+    in_force = "TensorFlow on 8 threads within an operation, 1 between operations"
+    assert (done.returncode, done.stderr) == (0, f"vbstudy exact: {in_force}\n")
 
 
 def test_a_program_that_is_not_there_is_named() -> None:

@@ -54,11 +54,19 @@ def _torch(torch):  # type: ignore[no-untyped-def]
     _said.append(line)
 
 
-def _tensorflow(_):  # type: ignore[no-untyped-def]
+def _tensorflow(tensorflow):  # type: ignore[no-untyped-def]
     from vbstudy import exact
 
     exact.enable_tensorflow()
-    _said.append(lambda: "TensorFlow's pools are fixed")
+    pools = tensorflow.config.threading
+    for kind in ("intra", "inter"):  # the program's own numbers would give other bits
+        setattr(pools, f"set_{kind}_op_parallelism_threads", lambda num_threads: None)  # noqa: ARG005
+
+    def line() -> str:
+        within, between = pools.get_intra_op_parallelism_threads(), pools.get_inter_op_parallelism_threads()
+        return f"TensorFlow on {within} threads within an operation, {between} between operations"
+
+    _said.append(line)
 
 
 _AFTER: dict[str, Callable[..., None]] = {"torch": _torch, "tensorflow": _tensorflow}
