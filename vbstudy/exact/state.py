@@ -211,6 +211,12 @@ def _check_torch() -> None:
         raise ExactError(
             f"exact mode is for torch, which cannot be imported ({error}): install it"
         ) from error
+    try:
+        import numpy  # noqa: F401  (for the self-test)
+    except ImportError as error:
+        raise ExactError(
+            f"exact mode needs numpy, which cannot be imported ({error}): install it beside torch"
+        ) from error
     if not hasattr(torch.library, "get_kernel"):
         raise ExactError(
             f"exact mode needs torch {OLDEST_TORCH} or newer, and this is {torch.__version__}: upgrade torch"

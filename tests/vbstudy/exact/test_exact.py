@@ -458,6 +458,12 @@ def test_with_an_old_torch_the_error_states_which_version_is_needed(monkeypatch:
         exact.enable()
 
 
+def test_without_numpy_the_error_states_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    with pytest.raises(ExactError, match=r"needs numpy, .*: install it beside torch"):
+        exact.enable()
+
+
 # The self-test
 
 

@@ -222,6 +222,14 @@ def test_tensorflows_pools_stay_fixed_whatever_the_program_sets(tmp_path: Path) 
     assert (done.returncode, done.stderr) == (0, f"vbstudy exact: {in_force}\n")
 
 
+def test_a_python_that_is_too_old_is_named(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").touch()
+    program = "import sys; sys.version_info = (3, 10, 12); import torch"
+    done = launched(sys.executable, "-c", program, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 3
+    assert done.stderr.startswith("vbstudy exact: exact mode needs Python 3.11 or newer, and this is 3.")
+
+
 def test_a_program_that_is_not_there_is_named() -> None:
     done = launched("no-such-program")
     assert (done.returncode, done.stderr) == (

@@ -83,7 +83,9 @@ def _imported(name, module):  # type: ignore[no-untyped-def]
     try:
         _AFTER[name](module)
     except Exception as error:  # noqa: BLE001  (the program must not run without exact mode)
-        sys.stderr.write(f"vbstudy exact: {error}\n")
+        old = sys.version_info < (3, 11)  # the program's Python may lack what vbstudy imports
+        needed = f"exact mode needs Python 3.11 or newer, and this is {sys.version.split()[0]}"
+        sys.stderr.write(f"vbstudy exact: {needed if old else error}\n")
         sys.exit(_FAILED)
 
 
