@@ -13,8 +13,14 @@ constexpr int NR = NV * W;                              // its columns
 constexpr int MR = W == 16 ? 14 : W == 8 ? 6 : 8;       // its rows, at most
 constexpr long NC = 512 / NR * NR, MC = 168 / MR * MR;  // a block's columns and rows: what caches hold
 
-INLINE void transpose8(V8 r[8]) {
+// Lanes of two vectors, by their numbers.
+#if __has_builtin(__builtin_shufflevector)
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else  // GCC before 12
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, decltype((a) == (b)){__VA_ARGS__})
+#endif
+
+INLINE void transpose8(V8 r[8]) {
     V8 t[8], u[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i += 2) {
@@ -33,7 +39,6 @@ INLINE void transpose8(V8 r[8]) {
         r[i] = SHUFFLE(u[i], u[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
         r[i + 4] = SHUFFLE(u[i], u[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     }
-#undef SHUFFLE
 }
 
 // to[k * to_row + i] = from[i * from_row + k] for i < rows, k < columns
@@ -179,7 +184,6 @@ static void add_to(const Addition& with, long row, long column, long rows, long 
 INLINE void transpose_all(V r[W]) {
 #if defined(__AVX512F__)
     V t[16];
-#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #pragma GCC unroll 8
     for (int i = 0; i < 16; i += 2) {
         t[i] = SHUFFLE(r[i], r[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
@@ -208,7 +212,6 @@ INLINE void transpose_all(V r[W]) {
         r[j] = SHUFFLE(t[j], t[8 + j], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
         r[8 + j] = SHUFFLE(t[j], t[8 + j], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
     }
-#undef SHUFFLE
 #elif defined(__AVX2__)
     transpose8((V8*)r);
 #else
