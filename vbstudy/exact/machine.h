@@ -25,6 +25,7 @@
 #include <atomic>
 #include <bitset>
 #include <exception>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -259,6 +260,19 @@ std::vector<int64_t> of_dims(const c10::IValue& given, size_t dims) {
     return values;
 }
 
+// Whether the kernels' places in padded samples are within `int`: of one sample, or of the samples with together 256
+// places whose gradient of the weights is one part.
+bool fits(const Convolution& s) {
+    double x = double(s.inputs), y = double(s.outputs), places = 1;
+    for (int d = 0; d < 3; ++d) {
+        const long reach = (s.kernel[d] - 1) * s.dilation[d];
+        x *= double(s.in[d] + 2 * s.padding[d] + s.stride[d]);
+        y *= double((s.in[d] + s.padding[d]) / s.stride[d] + 1 + reach);
+        places *= double(s.out[d]);
+    }
+    return std::max(x * std::max(1.0, 256 / places), y) < double(std::numeric_limits<int>::max());
+}
+
 // As for a convolution from x to y, both (sample, channel, places...).
 bool shape_of(IntArrayRef x, IntArrayRef y, IntArrayRef w, const std::vector<int64_t>& stride,
     const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation, int64_t groups,
@@ -281,7 +295,7 @@ bool shape_of(IntArrayRef x, IntArrayRef y, IntArrayRef w, const std::vector<int
                 s.in[at] + 2 * s.padding[at])
             return false;
     }
-    return true;
+    return fits(s);
 }
 
 bool convolution(Call& call) {

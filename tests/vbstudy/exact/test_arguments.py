@@ -55,6 +55,16 @@ def test_a_transposed_convolution_of_one_tap_shifts_by_its_padding() -> None:
             torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-4)
 
 
+def test_a_padded_image_of_more_places_than_an_int_counts_is_left_to_torch() -> None:
+    def convolve() -> torch.Tensor:
+        return F.conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 1, 1), stride=40_000, padding=40_000)
+
+    usual = convolve()
+    with exact.mode():
+        assert torch.equal(convolve(), usual)
+        assert exact.coverage().below == {"_convolution": 1}
+
+
 def test_of_elements_that_are_copied_to_one_place_the_last_stays() -> None:
     places = torch.arange(300_000) * 31 % 1000
     values = torch.arange(300_000.0)
