@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,6 +44,19 @@ def test_a_convolution_whose_stride_passes_over_the_image_reads_zeros(
             for ours, torchs in zip(both_ways(), usual, strict=True):
                 torch.testing.assert_close(ours, torchs)
             assert exact.coverage().computed > before
+
+
+def test_a_convolution_of_many_places_keeps_little_memory_for_the_next_one() -> None:
+    def resident_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text("utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    x, w = torch.randn(1, 29, 8_000, 19), torch.randn(8, 29, 3, 3)
+    with exact.mode():
+        F.conv2d(x[:, :, :9], w)
+        before = resident_bytes()
+        y = F.conv2d(x, w)  # rows of 17 places: by packed columns
+        assert resident_bytes() - before < 60_000_000
+        assert torch.equal(y[:, :, 3_900:3_909], F.conv2d(x[:, :, 3_900:3_911], w))
 
 
 def test_a_transposed_convolution_of_one_tap_shifts_by_its_padding() -> None:

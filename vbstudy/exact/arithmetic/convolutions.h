@@ -156,11 +156,12 @@ static void gather_rows(const Gather& g, const float* image, const Target& to, l
 }
 
 // Several images (`apart` and `to_apart` from one to the next) by way of packed columns: where rows are too
-// short to fill vectors, or the matrix is so large that it is better read once for all of them.
-static void gather_columns(const Gather& g, long images, const float* image, long apart, const Target& to,
-    long to_apart, long first, long last) {
+// short to fill vectors, or the matrix is so large that it is better read once for all of them: `all` of
+// the images' places from `begin` on.
+static void gather_stretch(const Gather& g, long begin, long all, const float* image, long apart,
+    const Target& to, long to_apart, long first, long last) {
     static thread_local Scratch kept;
-    const long each_ = product_of(g.out), all = images * each_, tiles = (all + NR - 1) / NR;
+    const long each_ = product_of(g.out), tiles = (all + NR - 1) / NR;
     struct Run {  // neighbours in an image's row
         const float* from;
         long at, length;
@@ -175,7 +176,7 @@ static void gather_columns(const Gather& g, long images, const float* image, lon
     for (long t = 0; t < tiles; ++t) {
         const long p = t * NR, columns = std::min<long>(NR, all - p);
         for (long j = 0; j < columns;) {
-            const long n = (p + j) / each_, place = (p + j) % each_, x = place % g.out[2];
+            const long n = (begin + p + j) / each_, place = (begin + p + j) % each_, x = place % g.out[2];
             const long y = place / g.out[2] % g.out[1], z = place / g.out[2] / g.out[1];
             const long length = std::min(columns - j, g.out[2] - x);
             runs.push_back({image + n * apart + z * g.step_z + y * g.step_y + x, j, length});
@@ -228,6 +229,15 @@ static void gather_columns(const Gather& g, long images, const float* image, lon
             }
         }
     }
+}
+
+constexpr long PLACES = 128 * NR;  // packed at a time: some 4 MB
+
+static void gather_columns(const Gather& g, long images, const float* image, long apart, const Target& to,
+    long to_apart, long first, long last) {
+    const long all = images * product_of(g.out);
+    for (long begin = 0; begin < all; begin += PLACES)
+        gather_stretch(g, begin, std::min(PLACES, all - begin), image, apart, to, to_apart, first, last);
 }
 
 // How well rows of `width` fill chunks of C lanes.
