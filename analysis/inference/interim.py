@@ -29,7 +29,7 @@ def read_looks(study: StudyData) -> tuple[dict[str, Any] | None, tuple[Problem, 
             "looks_done": int(data.get("interim_done", data.get("looks_done", 0))),
             "answers": answers,
         }, ()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         todo = "run the same `vbstudy sweep --until` again: it replaces the file"
         what = f"cannot be read: {error!r:.100}"
         return None, (Problem(path=SEQUENTIAL, what=what, todo=todo, skipped=False),)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from guest.records import bounded
 from guest.records.bounded import Limit, read_bounded
 from guest.records.codec import NewerSchemaError, RecordError
+from guest.records.printable import printable
 from guest.records.run import (
     HISTORY,
     RECORD,
@@ -44,7 +45,7 @@ class Problem:
     skipped: bool = True  # the run is in no table; False: it is, with this reservation
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.what} ({self.todo})"
+        return printable(f"{self.path}: {self.what} ({self.todo})")  # it may quote what it is about
 
 
 def read_stored(

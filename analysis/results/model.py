@@ -12,6 +12,7 @@ import pandas as pd
 
 from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, View, select
+from guest.records.printable import printable
 
 ALPHA = 0.05
 ACROSS = "across thread counts"
@@ -119,17 +120,21 @@ class Table:
         note: str,
         hidden: Sequence[str] = (),
     ) -> Table:
-        """A table of rows by column name. Its frame has what the rows have, in their order, then the
-        columns that no row has, shown and `hidden`."""
-        frame = pd.DataFrame(list(rows))
+        """A table of rows by column name, with texts that can be shown: many are a stranger's. Its frame has
+        what the rows have, in their order, then the columns that no row has, shown and `hidden`."""
+        frame = pd.DataFrame([{name: _shown(value) for name, value in row.items()} for row in rows])
         wanted = [n for c in columns for n in (c.source, c.low, c.high) if n] + list(hidden)
         lacking = [n for n in dict.fromkeys(wanted) if n not in frame.columns]
         frame = frame.reindex(columns=[*frame.columns, *lacking]) if lacking else frame
-        return cls(name=name, title=title, note=note, frame=frame, columns=columns)
+        return cls(name=name, title=title, note=printable(note), frame=frame, columns=columns)
 
     def rows_of(self, workload: str, **where: str) -> pd.DataFrame:
         """Its rows of a workload in which the named columns have these values."""
         return select(self.frame, workload=workload, **where)
+
+
+def _shown(value: Any) -> Any:
+    return printable(value, lines=True) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,15 @@ orchestrator and the analysis share."""
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from guest.records.codec import unseal
-from guest.records.run import Isa, Seeds, Tier, WorkloadSpec
+from guest.records.codec import RecordError, unseal
+from guest.records.run import FOLDER_NAME, Isa, Seeds, Tier, WorkloadSpec
+from guest.records.valid import are_steps, is_count, is_time
 
 HARDEN_VERSION = 3
 
@@ -132,4 +135,27 @@ def _upgrade(data: dict[str, Any], version: int) -> None:
 
 def decode(text: str | bytes) -> Hardening:
     """Raises RecordError for damage, NewerSchemaError for the file of a newer vbstudy."""
-    return unseal(Hardening, text, "harden", known=HARDEN_VERSION, version="version", upgrade=_upgrade)
+    hardening = unseal(Hardening, text, "harden", known=HARDEN_VERSION, version="version", upgrade=_upgrade)
+    wrong = next(_wrong(hardening), None)
+    if wrong:
+        raise RecordError(f"harden: {wrong}")
+    return hardening
+
+
+def _wrong(hardening: Hardening) -> Iterator[str]:
+    """What no vbstudy wrote, a phrase each."""
+    if not re.fullmatch(FOLDER_NAME, hardening.workload.name):  # it names files
+        yield f"workload.name: {hardening.workload.name!r:.80} is no name"
+    if len(set(hardening.cpus)) < 2:
+        yield "cpus: less than two counts"
+    if Tier.NONE in hardening.tiers:
+        yield "tiers: one without a name"
+    counts = {*hardening.cpus, hardening.repetitions}
+    for each in hardening.measurements:
+        counts |= {each.cpus, each.intra_op, each.repetition}
+        if not are_steps(each.step_hashes):
+            yield "step_hashes: other names than numbers of steps"
+        for seconds in (each.train_s, each.load_by_others or 0.0):
+            if not is_time(seconds):
+                yield f"{seconds} is no number of seconds"
+    yield from (f"{count} is no count" for count in counts if not is_count(count))

@@ -201,4 +201,6 @@ def decode(text: str | bytes) -> Trace:
     trace = unseal(Trace, text, "trace", known=TRACE_VERSION, version="version", upgrade=_upgrade)
     if len(trace.sides) != 2:
         raise RecordError(f"trace: has {len(trace.sides)} sides, not 2")
+    if trace.origins and trace.step is None:
+        raise RecordError("trace: has operations that differ, and no step that does")
     return trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 
 from guest.records.codec import fields_of
@@ -33,11 +33,25 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", r
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
+def are_steps(names: Collection[str]) -> bool:
+    """Whether these can be the names of step hashes."""
+    return len(names) <= MAX_STEPS and all(re.fullmatch(r"[1-9][0-9]{0,17}", name) for name in names)
+
+
+def is_count(number: int) -> bool:
+    return 1 <= number < MAX_COUNT
+
+
+def is_time(seconds: float) -> bool:
+    """Whether ratios and sums of such numbers are finite."""
+    return abs(seconds) <= LONGEST_S and (seconds == 0 or abs(seconds) >= SHORTEST_S)
+
+
 def wrong_result(result: RunResult, workload: WorkloadSpec) -> Iterator[str]:
     """What no run of this workload can have given, a phrase each."""
     own = workload.project is not None  # has no selected model, and no hash of what it does not write
     steps = result.step_hashes
-    if len(steps) > MAX_STEPS or not all(re.fullmatch(r"[1-9][0-9]{0,17}", step) for step in steps):
+    if not are_steps(steps):
         yield "step_hashes: other names than numbers of steps"
     hashes = {f"hashes.{field.name}": getattr(result.hashes, field.name) for field in fields_of(Hashes)}
     hashes |= {f"step_hashes.{step}": sha256 for step, sha256 in steps.items()}
@@ -53,7 +67,7 @@ def wrong_result(result: RunResult, workload: WorkloadSpec) -> Iterator[str]:
     seconds = {f"timings.{field.name}": getattr(result.timings, field.name) for field in fields_of(Timings)}
     seconds["load_by_others"] = result.load_by_others or 0.0
     for name, value in seconds.items():
-        if not (abs(value) <= LONGEST_S and (value == 0 or abs(value) >= SHORTEST_S)):
+        if not is_time(value):
             yield f"{name}: {value} is no number of seconds"
 
 
@@ -71,7 +85,7 @@ def wrong_record(record: RunRecord) -> Iterator[str]:
         yield f"workload.metrics: {'none' if not metrics else 'one twice' if odd is None else repr(odd)[:80]}"
     counts = {field.name: getattr(spec.threads, field.name) for field in fields_of(ThreadSpec)}
     for name, count in (counts | {"repetition": spec.repetition}).items():
-        if not 1 <= count < MAX_COUNT:
+        if not is_count(count):
             yield f"{name}: {count} is no count"
     unknown = sorted({*artifacts} - {*ARTIFACTS, RECORDING})
     if unknown:

@@ -122,6 +122,73 @@ def test_no_text_of_a_guest_reaches_a_terminal_a_page_or_a_table_as_it_was(tmp_p
     assert "&lt;script&gt;alert" in text
 
 
+GOLDEN = Path(__file__).parents[1] / "golden"
+HARDENING, TRACED, INTERIM = "harden/lenet5.json", "trace/t/trace.json", "sequential.json"
+HIDDEN = "\x1b\x9b\u202e"
+HOSTILE, SHOWN = f"a{HIDDEN}b", "a???b"
+ANSWER = {"family": ["lenet5", "default", "last"], "metric": "accuracy", "a": "a", "b": "", "value": 0.02}
+
+
+def beside(directory):
+    """What may lie beside the runs, by path, of their workload."""
+    workload = json.loads((directory / RUN / RECORD).read_text())["spec"]["workload"]
+    golden = {HARDENING: "harden-2.json", TRACED: "trace-2.json"}
+    sealed = {name: json.loads((GOLDEN / file).read_text()) for name, file in golden.items()}
+    answers = [ANSWER | {"runs": 6, "how": "too wide"}]
+    interim = {"plan": {"until": "sd", "interim": [3, 6]}, "interim_done": 2, "answers": answers}
+    return {name: data | {"workload": workload} for name, data in sealed.items()} | {INTERIM: interim}
+
+
+def analysis_with(directory, files):
+    """The analysis of a study with these files beside its runs."""
+    for name, data in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(data) if name == INTERIM else seal(data))
+    return analyze(directory)
+
+
+IMPOSSIBLE = {
+    "a name that is a path": (HARDENING, lambda data: data["workload"].update(name="/tmp/evil")),
+    "no CPU count": (HARDENING, lambda data: data.update(cpus=[], measurements=[])),
+    "no repetition": (HARDENING, lambda data: data.update(repetitions=0, measurements=[])),
+    "a tier without a name": (HARDENING, lambda data: data.update(tiers=[""])),
+    "an infinite time": (HARDENING, lambda data: data["measurements"][0].update(train_s=float("inf"))),
+    "no number of a step": (HARDENING, lambda data: data["measurements"][0].update(step_hashes={"x": "a"})),
+    "a field of a terminal": (HARDENING, lambda data: data.update(not_applicable={HOSTILE: 1})),
+    "an operation of no step": (TRACED, lambda data: data.update(step=None)),
+    "an infinite count": (INTERIM, lambda data: data["plan"].update(interim=[float("inf")])),
+}
+
+
+def test_what_lies_beside_runs_and_cannot_be_is_left_out_and_reported(whole, tmp_path_factory):
+    directory = tampered(whole, tmp_path_factory)
+    files = {}
+    for number, (name, change) in enumerate(IMPOSSIBLE.values()):
+        path = {HARDENING: f"harden/{number}.json", TRACED: f"trace/{number}/trace.json"}.get(name, name)
+        files[path] = beside(directory)[name]
+        change(files[path])
+    analysis = analysis_with(directory, files)
+    assert not {"interim", "traces", "hardening"} & set(analysis.tables)
+    reported = {problem.path: str(problem) for problem in analysis.study.problems}
+    assert set(reported) >= set(files)
+    assert not any(set(HIDDEN) & set(text) for text in reported.values())
+
+
+def test_no_text_beside_runs_reaches_a_terminal_or_a_page_as_it_was(whole, tmp_path_factory):
+    directory = tampered(whole, tmp_path_factory)
+    files = beside(directory)
+    files[HARDENING]["measurements"][4]["error"] = HOSTILE
+    files[TRACED]["origins"][0] |= dict.fromkeys(("op", "module", "setting", "text"), HOSTILE)
+    files[INTERIM]["plan"]["until"] = files[INTERIM]["answers"][0]["how"] = HOSTILE
+    analysis = analysis_with(directory, files)
+    for name, column in {"hardening": "why", "traces": "op", "interim": "decision"}.items():
+        assert set(analysis.tables[name].frame[column]) & {SHOWN}
+    for form in Format:
+        assert not set(HIDDEN) & set(render(analysis, form))
+    assert not set(HIDDEN) & set(page(analysis, []))
+
+
 def replace_file(directory, name, content):
     """A file, and a record that promises it."""
     (directory / RUN / name).write_bytes(content)
