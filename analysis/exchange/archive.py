@@ -54,7 +54,7 @@ ALLOWED = re.compile(
     rf"runs(/{FOLDER_NAME}){{3}}/[0-9]{{4,}}/({FILE_NAME})|{re.escape(SEQUENTIAL)}|trace/{NAME}/{re.escape(TRACE)}|"
     rf"harden/{NAME}\.json|robustness(/{FOLDER_NAME}){{3}}/[0-9]{{4,}}\.json)"
 )
-# RuntimeError: encrypted; NotImplementedError: other kinds of compression; the rest: cut or made up.
+# RuntimeError: encrypted; the rest: cut or made up.
 UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -262,6 +262,8 @@ def _entries(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
             raise ArchiveError(f"{entry.filename[:200]!r} is no file of a study")
         if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
             raise ArchiveError(f"{entry.filename} is not a plain file")
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others know no bounds
+            raise ArchiveError(f"{entry.filename} is compressed in a way that no study is")
         studies.add(found["study"])
         name = entry.filename.partition("/")[2]
         if name in entries:

@@ -360,8 +360,8 @@ def test_no_bytes_are_an_archive_by_accident(whole, tmp_path_factory, junk, star
         assert verify(directory / "into").runs == 2
 
 
-def zipped(path, files, names=()):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+def zipped(path, files, names=(), compression=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(path, "w", compression) as archive:
         for name, data in files.items():
             archive.writestr(f"s/{name}", data)
         for name in names:
@@ -392,6 +392,15 @@ def test_a_manifest_that_is_none_is_refused_within_bounded_memory(tmp_path, kind
         assert tracemalloc.get_traced_memory()[1] < 128 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_what_decompresses_without_bounds_is_refused_before_it_is_read(tmp_path, compression, monkeypatch):
+    path = tmp_path / "s.zip"
+    zipped(path, {"MANIFEST.json": " " * 1000}, compression=compression)
+    monkeypatch.setattr(zipfile.ZipFile, "open", None)
+    with pytest.raises(ArchiveError, match="MANIFEST.json is compressed in a way"):
+        unpack(path, tmp_path / "into")
 
 
 def test_an_archive_that_lists_more_files_than_a_study_may_have_is_refused(tmp_path, monkeypatch):
