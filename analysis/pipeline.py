@@ -59,7 +59,7 @@ def analyze(
     traces, odd = read_traces(study)
     looks, unreadable = read_looks(study)
     scan, unscanned = _kept_scan(directory)
-    hardenings, unjudged = read_hardenings(directory)
+    hardenings, unjudged = read_hardenings(study)
     left = (*stale, *odd, *unreadable, *unscanned, *unjudged)
     study = dataclasses.replace(study, problems=(*study.problems, *unread, *reservations(study), *left))
     tables = build_tables(study, predictions, measured, looks, traces)

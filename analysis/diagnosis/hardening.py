@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from analysis.cost.times import exclusion
+from analysis.diagnosis.traces import require_runs_of
 from analysis.load.runs import Problem, read_stored
+from analysis.load.study import StudyData
 from analysis.results.model import ALPHA, Kind, Table, col, cols, count, counts, interval
 from analysis.stats.paired import ratio
 from analysis.stats.statistics import RATIOS_FROM, Estimate
@@ -150,10 +152,18 @@ def _excluded(measurements: Sequence[Measurement]) -> str:
 # ---- the table -----------------------------------------------------------------------------------
 
 
-def read_hardenings(directory: Path) -> tuple[tuple[Hardening, ...], tuple[Problem, ...]]:
-    """All that were measured, judged; and a reservation for each file that cannot be read."""
-    paths, todo = sorted((directory / FOLDER).glob("*.json")), "move it away and run `vbstudy harden`"
-    return read_stored(directory, paths, lambda content, _: judge(decode(content)), todo)
+def read_hardenings(study: StudyData) -> tuple[tuple[Hardening, ...], tuple[Problem, ...]]:
+    """Those of the study's workloads, judged; and a reservation for each file that is of none of them or
+    cannot be read."""
+
+    def judged(content: bytes, _: Path) -> Hardening:
+        hardening = decode(content)
+        require_runs_of(study, hardening.workload, hardening.tree_sha256)
+        return judge(hardening)
+
+    paths = sorted((study.directory / FOLDER).glob("*.json"))
+    todo = "it is left out; move it away and run `vbstudy harden`"
+    return read_stored(study.directory, paths, judged, todo)
 
 
 def hardening_tables(hardenings: Sequence[Hardening]) -> dict[str, Table]:

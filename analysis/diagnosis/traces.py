@@ -14,6 +14,7 @@ from analysis.load.study import StudyData, workload_digest
 from analysis.results.model import WHERE, Kind, Table, col, cols, count, counts
 from analysis.stats.numerics import l2, ulp_distance
 from guest.records.codec import RecordError
+from guest.records.run import WorkloadSpec
 from guest.records.trace import STATES, TRACE, Origin, Outcome, Trace, decode
 
 FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
@@ -191,15 +192,20 @@ def _some(names: Sequence[str]) -> str:
 # ---- the stored traces of a study ----------------------------------------------------------------
 
 
+def require_runs_of(study: StudyData, workload: WorkloadSpec, tree_sha256: str) -> None:
+    """Raises RecordError where no run of the study trained this."""
+    digests = dict(zip(study.runs.workload_name, study.runs.workload_digest, strict=True))
+    if digests.get(workload.name) != workload_digest(workload, tree_sha256):
+        raise RecordError("is of a workload that has no runs here, or had other settings")
+
+
 def read_traces(study: StudyData) -> tuple[tuple[Trace, ...], tuple[Problem, ...]]:
     """The traces of the study's workloads, oldest first, and a reservation for each that is of none of them
     or cannot be read."""
-    digests = dict(zip(study.runs.workload_name, study.runs.workload_digest, strict=True))
 
     def checked(content: bytes, _: Path) -> Trace:
         trace = decode(content)
-        if digests.get(trace.workload.name) != workload_digest(trace.workload, trace.tree_sha256):
-            raise RecordError("is of a workload that has no runs here, or had other settings")
+        require_runs_of(study, trace.workload, trace.tree_sha256)
         return trace
 
     paths = sorted((study.directory / "trace").glob(f"*/{TRACE}"))

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -8,9 +9,10 @@ from analysis.report import report
 from analysis.report.report import write_report
 from analysis.stats.paired import ratio
 from guest.records.codec import seal
-from guest.records.harden import Hardening, Profile, Proof
+from guest.records.harden import Hardening, Profile, Proof, decode
 from guest.records.run import Tier
 from tests import factories
+from tests.analysis.diagnosis.test_traces import own_workload
 
 
 def trained(tier, cpus, repetition, **changes):
@@ -152,6 +154,7 @@ def hardened(study):
     made = factories.hardening(
         everything(seeds=plain, exact=lambda c, r: {"train_s": 2.4 + r / 10}), cpus=(1, 2), repetitions=2,
         profile=Profile(traces=("t",), varying=("aten.mm.default",), unknown=()),
+        workload=own_workload(study),
     )  # fmt: skip
     folder = study.directory / "harden"
     folder.mkdir()
@@ -179,6 +182,17 @@ def test_a_damaged_file_is_a_reservation_and_nothing_else_is_lost(hardened):
     analysis = analyze(hardened.directory)
     assert "hardening" in analysis.tables
     assert any("harden/other.json" in str(problem) for problem in analysis.study.problems)
+
+
+@pytest.mark.parametrize("changes", [{"epochs": 3}, {"name": "other"}])
+def test_a_hardening_of_other_settings_is_left_out_and_reported(hardened, changes):
+    path = hardened.directory / "harden" / "lenet5.json"
+    stored = decode(path.read_bytes())
+    other = dataclasses.replace(stored.workload, **changes)
+    path.write_text(seal(dataclasses.replace(stored, workload=other)))
+    analysis = analyze(hardened.directory)
+    assert "hardening" not in analysis.tables
+    assert any("other settings" in p.what for p in analysis.study.problems if p.path == "harden/lenet5.json")
 
 
 def test_a_study_that_was_not_hardened_has_no_such_table(study):

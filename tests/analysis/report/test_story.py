@@ -128,7 +128,9 @@ def test_the_cure_is_the_proved_tier_with_its_price(study, exact_s):
         study.run(cpus, weights=f"w{cpus}")
     made = plain if exact_s is None else (lambda _cpus, repetition: {"train_s": exact_s + repetition / 10})
     (study.directory / "harden").mkdir()
-    stored = factories.hardening(everything(seeds=plain, exact=made), cpus=(1, 2), repetitions=2)
+    stored = factories.hardening(
+        everything(seeds=plain, exact=made), cpus=(1, 2), repetitions=2, workload=own_workload(study)
+    )
     (study.directory / "harden" / "lenet5.json").write_text(seal(stored))
     analysis = analyze(study.directory)
     (cure,) = cures(analysis)
