@@ -56,9 +56,10 @@ def methods_paragraph(study: StudyData, analyses: int = 1) -> str:
         "(SHA-256), predicted class of every test sample, and test metric, for the last model and for the "
         "one with the best validation metric. Churn is the mean over pairs of runs of the share of test "
         f"samples put in different classes. {primary_outcome(study)} {comparison_text(analyses)} "
-        "Each finding is one family "
-        "of tests over all workloads: it is not supported when a corrected test refutes it for one of them, "
-        f"and supported when all support it. {exclusions(study)} Experiments were analysed with {version()}."
+        "Each finding is one family of tests over all workloads: it is supported when it is for all of them, "
+        "not supported when a corrected test refutes it for some and it is supported for none, mixed when it "
+        "is supported for some and refuted for others, and else inconclusive. "
+        f"{exclusions(study)} Experiments were analysed with {version()}."
     )
 
 

@@ -4,10 +4,12 @@ import dataclasses
 import os
 import tomllib
 
+from analysis.findings.decision import Decision, together
 from analysis.load.runs import Problem
 from analysis.load.study import load_study
 from analysis.report.checklist import checklist
 from analysis.report.methods import exclusions, methods_paragraph, recipe, run_order
+from analysis.results.model import Verdict
 
 
 def test_the_methods_give_the_numbers_of_the_study(usual_study):
@@ -16,6 +18,22 @@ def test_the_methods_give_the_numbers_of_the_study(usual_study):
     assert "Thread settings were 1, 2 and 4" in text
     assert "Each of the 6 conditions (workload, variant, thread setting) has n = 3 runs, 18 in all" in text
     assert "with nothing fixed (default) and with all seeds fixed (fixed-seed)" in text
+
+
+def test_the_methods_state_the_rule_by_which_findings_are_decided(usual_study):
+    def decided(*verdicts):
+        each = {str(i): Decision(verdict=verdict, why="") for i, verdict in enumerate(verdicts)}
+        return together(each).verdict
+
+    yes, no, unknown = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED, Verdict.INCONCLUSIVE
+    rule = {
+        "is supported when it is for all of them": decided(yes, yes),
+        "not supported when a corrected test refutes it for some and": decided(no, unknown),
+        "mixed when it is supported for some and refuted for others": decided(yes, no),
+        "and else inconclusive": decided(yes, unknown),
+    }
+    text = methods_paragraph(load_study(usual_study.directory))
+    assert all(stated in text and verdict in stated for stated, verdict in rule.items())
 
 
 def test_unequal_sets_are_said_to_be(study):
