@@ -112,13 +112,17 @@ def hardware_sentence(study: StudyData) -> str:
         f"{row.framework} {row.framework_version}".strip()
         for row in runs[["framework", "framework_version"]].drop_duplicates().itertuples()
     }
+    named = sorted(frameworks - {""})  # a project may import none that vbstudy knows
+    software = f", with {series(named)}" if named else ""
+    if len(frameworks) > len(named) > 0:
+        software += " where a framework is known"
     machines = series(_known(runs.cpu_model)) or "an unknown CPU"
     where = provider_text(study)
     if under := _known(runs.hypervisor):
         where += f", hypervisor: {series(under)}"
     return (
         f"All {len(runs)} models were trained on {machines} in guests with {cpus} "
-        f"CPU{'' if cpus == '1' else 's'} ({where}), {_threads(runs)}, with {series(sorted(frameworks))}."
+        f"CPU{'' if cpus == '1' else 's'} ({where}), {_threads(runs)}{software}."
     )
 
 
@@ -132,7 +136,8 @@ def provider_text(study: StudyData) -> str:
 
 def _threads(runs: pd.DataFrame) -> str:
     if (runs.intra_op == runs.cpus).all() and (runs.inter_op == runs.cpus).all():
-        return "each framework using as many threads as CPUs"
+        who = "each framework" if runs.framework.all() else "each"
+        return f"{who} using as many threads as CPUs"
     intra, inter = (series([str(n) for n in sorted(runs[c].unique())]) for c in ("intra_op", "inter_op"))
     return f"with {intra} intra-op and {inter} inter-op threads"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -36,9 +37,9 @@ class Recipe:
     note: str
 
 
-def methods_paragraph(study: StudyData, analyses: int = 1) -> str:
-    """The methods of the study in a paragraph, every number from its runs. `analyses` is how many interim
-    analyses were planned."""
+def methods_paragraph(study: StudyData, classes: Collection[str], analyses: int = 1) -> str:
+    """The methods of the study in a paragraph, every number from its runs. `classes` are the workloads whose
+    predicted classes are known, `analyses` is how many interim analyses were planned."""
     runs = study.runs
     sizes = runs.groupby("set_id").size()
     n = str(sizes.min()) if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
@@ -52,15 +53,36 @@ def methods_paragraph(study: StudyData, analyses: int = 1) -> str:
         f"setting: {trained}. Thread settings were {settings}; variants of training were {variants}. Each of "
         f"the {len(sizes)} conditions (workload, variant, thread setting) has n = {n} "
         f"run{'' if sizes.max() == 1 else 's'}, {len(runs)} in all, each in a fresh process on its guest's "
-        f"CPUs. {seeds(study)} {run_order(study)} Models were compared at three levels: weights bit for bit "
-        "(SHA-256), predicted class of every test sample, and test metric, for the last model and for the "
-        "one with the best validation metric. Churn is the mean over pairs of runs of the share of test "
-        f"samples put in different classes. {primary_outcome(study)} {comparison_text(analyses)} "
+        f"CPUs. {seeds(study)} {run_order(study)} {levels(study, classes)} {primary_outcome(study)} "
+        f"{comparison_text(analyses)} "
         "Each finding is one family of tests over all workloads: it is supported when it is for all of them, "
         "not supported when a corrected test refutes it for some and it is supported for none, mixed when it "
         "is supported for some and refuted for others, and else inconclusive. "
         f"{exclusions(study)} Experiments were analysed with {version()}."
     )
+
+
+def levels(study: StudyData, classes: Collection[str]) -> str:
+    """By what models were compared, and which models: projects do not record everything."""
+    recorded = {
+        "weights bit for bit (SHA-256)": study.recorded("last_weights_sha256"),
+        "predicted class of every test sample": set(classes),
+        "predictions that are no classes": study.recorded("last_predictions_sha256") - set(classes),
+        "test metric": set(study.metrics),
+    }
+    compared = [what + _of(study, workloads) for what, workloads in recorded.items() if workloads]
+    networks = set(study.metrics) - study.projects
+    best = f" and for the one with the best validation metric{_of(study, networks)}" if networks else ""
+    churn = (
+        " Churn is the mean over pairs of runs of the share of test samples put in different classes."
+        if classes
+        else ""
+    )
+    return f"Models were compared by {series(compared)}, for the last model{best}.{churn}"
+
+
+def _of(study: StudyData, workloads: Collection[str]) -> str:
+    return "" if len(workloads) == len(study.metrics) else f" (of {series(sorted(workloads))})"
 
 
 def run_order(study: StudyData) -> str:
@@ -145,12 +167,13 @@ def _workload(study: StudyData, name: str, runs: pd.DataFrame) -> str:
     epochs = study.epochs[study.epochs.run_id.isin(runs.run_id)].groupby("run_id").epoch.max()
     count = str(epochs.min()) if epochs.min() == epochs.max() else f"{epochs.min()} to {epochs.max()}"
     metrics = series(list(study.metrics[name]))
-    made = " ".join(filter(None, (first.framework, first.framework_version)))
+    made = f"{first.framework} {first.framework_version}".strip()
     if name in study.projects:
         tree = first.project.tree_sha256[:12]
         at = f", commit {first.project.commit[:12]}" if first.project.commit else ""
-        how = "" if first.project.random.how == "seeded" else "; random numbers recorded once and replayed"
-        return f"the project {name} as it is (tree {tree}{at}; {made}; {metrics}{how})"
+        how = "" if first.project.random.how == "seeded" else "random numbers recorded once and replayed"
+        facts = "; ".join(filter(None, (f"tree {tree}{at}", made, metrics, how)))
+        return f"the project {name} as it is ({facts})"
     length = f"{count} epoch{'' if count == '1' else 's'}"
     return f"{first.model} on {first.dataset} in {made} ({name}: {length}; {metrics})"
 

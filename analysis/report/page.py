@@ -170,7 +170,7 @@ def _number(value: float) -> str:
 def _copies(analysis: Analysis) -> list[dict[str, Any]]:
     """What a reader takes along: texts for a paper, and what repeats the study."""
     study, how = analysis.study, recipe(analysis.study)
-    methods = methods_paragraph(study, planned_analyses(analysis))
+    methods = methods_paragraph(study, analysis.predictions.workloads, planned_analyses(analysis))
     blocks: list[dict[str, Any]] = [
         {"title": "Methods", "text": methods, "prose": True},
         {"title": "Hardware", "text": hardware_sentence(study), "prose": True},

@@ -60,6 +60,15 @@ def test_emulated_guests_are_called_so(study):
     assert "(local provider, emulated and with KVM, " in hardware_sentence(load_study(study.directory))
 
 
+def test_projects_without_a_framework_are_not_given_one(study):
+    as_project(study.run(1, workload="mine"), framework=False)
+    text = hardware_sentence(load_study(study.directory))
+    assert text.endswith("(local provider), each using as many threads as CPUs.")
+    study.run(1)
+    text = hardware_sentence(load_study(study.directory))
+    assert text.endswith("each using as many threads as CPUs, with torch 2.13.0 where a framework is known.")
+
+
 def test_mixed_hardware_is_all_in_the_sentence(study):
     study.run(4, intra_op=2, inter_op=1)
     study.run(4, 2, intra_op=2, inter_op=1, cpu_model="Other CPU", framework=Framework.TENSORFLOW)

@@ -46,6 +46,7 @@ def as_project(
     truth=None,
     metric="accuracy",
     recording="",
+    framework=True,
 ) -> None:
     """Makes a fabricated run one of somebody's own project: without steps, a selected model and losses, and
     without whatever else is named. It replays where there is a `recording`."""
@@ -113,6 +114,7 @@ def as_project(
         selected={},
         hashes=hashes,
         artifacts=artifacts,
+        environment=record.result.environment if framework else {},
         project=ProjectResult(
             tree_sha256=tree,
             commit="",

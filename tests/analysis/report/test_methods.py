@@ -4,16 +4,25 @@ import dataclasses
 import os
 import tomllib
 
+import numpy as np
+
 from analysis.findings.decision import Decision, together
+from analysis.load.predictions import read_predictions
 from analysis.load.runs import Problem
 from analysis.load.study import load_study
 from analysis.report.checklist import checklist
 from analysis.report.methods import exclusions, methods_paragraph, recipe, run_order
 from analysis.results.model import Verdict
+from tests.analysis.provenance.test_overrides import as_project
+
+
+def methods(directory, analyses=1):
+    study, predictions = read_predictions(load_study(directory))
+    return methods_paragraph(study, predictions.workloads, analyses)
 
 
 def test_the_methods_give_the_numbers_of_the_study(usual_study):
-    text = methods_paragraph(load_study(usual_study.directory))
+    text = methods(usual_study.directory)
     assert "lenet5 on digits in torch 2.13.0 (lenet5: 2 epochs; accuracy)" in text
     assert "Thread settings were 1, 2 and 4" in text
     assert "Each of the 6 conditions (workload, variant, thread setting) has n = 3 runs, 18 in all" in text
@@ -32,7 +41,7 @@ def test_the_methods_state_the_rule_by_which_findings_are_decided(usual_study):
         "mixed when it is supported for some and refuted for others": decided(yes, no),
         "and else inconclusive": decided(yes, unknown),
     }
-    text = methods_paragraph(load_study(usual_study.directory))
+    text = methods(usual_study.directory)
     assert all(stated in text and verdict in stated for stated, verdict in rule.items())
 
 
@@ -40,7 +49,29 @@ def test_unequal_sets_are_said_to_be(study):
     study.run(1)
     study.run(1, 2)
     study.run(2)
-    assert "has n = 1 to 2 runs, 3 in all" in methods_paragraph(load_study(study.directory))
+    assert "has n = 1 to 2 runs, 3 in all" in methods(study.directory)
+
+
+def test_the_methods_name_what_was_recorded_of_which_models(study):
+    study.run(1)
+    compared = (
+        "by weights bit for bit (SHA-256), predicted class of every test sample and test metric, for "
+        "the last model and for the one with the best validation metric. Churn is"
+    )
+    assert compared in methods(study.directory)
+    as_project(study.run(1, workload="mine"), weights=False)
+    text = methods(study.directory)
+    assert "weights bit for bit (SHA-256) (of lenet5), predicted class of every test sample and" in text
+    assert "for the last model and for the one with the best validation metric (of lenet5). Churn is" in text
+
+
+def test_the_methods_of_a_project_name_neither_a_framework_nor_classes_nor_a_selection_that_it_lacks(study):
+    as_project(study.run(1), predictions=False, framework=False)
+    text = methods(study.directory)
+    assert "the project lenet5 as it is (tree t; accuracy)." in text
+    assert "by weights bit for bit (SHA-256) and test metric, for the last model. The primary" in text
+    as_project(study.run(1, workload="other"), values=np.array([0.5, 1.5]))
+    assert "predictions that are no classes (of other) and test metric" in methods(study.directory)
 
 
 def test_the_recipe_starts_from_the_study_file(study):
@@ -84,14 +115,14 @@ def test_a_study_file_that_cannot_be_read_is_no_reason_to_fail(study):
 
 def test_the_methods_name_outcome_margin_order_corrections_and_exclusions(study):
     study.usual()
-    text = methods_paragraph(load_study(study.directory))
+    text = methods(study.directory)
     outcome = "The primary outcome was accuracy of the last model, margin of equivalence 0.01 "
     assert outcome + "(by default; the study file declares none)." in text
     assert "There were no interim analyses." in text
     assert "No finished run was left out" in text
     (study.directory / "study.toml").write_text("[analysis]\nmargin = 0.02\n")
     (study.directory / "runs/lenet5/default/cpus-1/0001/run.json").write_text("")
-    text = methods_paragraph(load_study(study.directory), 5)
+    text = methods(study.directory, 5)
     assert "0.02 (declared in study.toml; whether before the first run is not recorded)." in text
     assert "results with it hold for this seed alone" in text
     assert "means by Hall's transformed t" in text
@@ -104,7 +135,7 @@ def test_a_study_file_older_than_the_runs_declared_the_outcome_before_them(study
     path = study.directory / "study.toml"
     path.write_text("[analysis]\nmargin = 0.02\n")
     os.utime(path, (1_700_000_000,) * 2)  # of 2023; the runs are of 2025
-    text = methods_paragraph(load_study(study.directory))
+    text = methods(study.directory)
     assert "(declared in study.toml, which was last changed before the first run)" in text
 
 
@@ -112,7 +143,7 @@ def test_the_methods_name_the_seeds_of_a_crossed_design(study):
     for seed in (1, 2, 3):
         study.run(1, seed, seed=seed)
         study.run(2, seed, seed=seed)
-    text = methods_paragraph(load_study(study.directory))
+    text = methods(study.directory)
     assert "3 fixed seeds were used on the thread counts, and only runs of one seed were compared." in text
 
 
