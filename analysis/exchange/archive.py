@@ -262,7 +262,7 @@ def _entries(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
             raise ArchiveError(f"{entry.filename[:200]!r} is no file of a study")
         if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
             raise ArchiveError(f"{entry.filename} is not a plain file")
-        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others know no bounds
+        if entry.compress_type not in bounded.ZIP_METHODS:
             raise ArchiveError(f"{entry.filename} is compressed in a way that no study is")
         studies.add(found["study"])
         name = entry.filename.partition("/")[2]

@@ -189,6 +189,8 @@ def refuse_larger_inside(file: IO[bytes], most_bytes: int) -> None:
         if sum(entry.file_size for entry in archive.infolist()) > most_bytes:
             raise ValueError(f"its arrays unpack to more than {most_bytes} bytes")
         for entry in archive.infolist():
+            if entry.compress_type not in bounded.ZIP_METHODS:
+                raise ValueError(f"{entry.filename:.80} is compressed in a way that no array is")
             with archive.open(entry) as member:
                 size = claimed_bytes(member, entry.filename)
             if size > entry.file_size:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 MIB = 1 << 20
 
@@ -38,6 +39,7 @@ ARRAY = Limit(bytes=128 * MIB)  # of another program
 ARCHIVE = Limit(bytes=100 << 30, items=100_000)  # files, as they are unpacked
 MANIFEST = Limit(bytes=32 * MIB, items=1_000_000)
 CONSOLE = Limit(bytes=16 * MIB)  # of a virtual machine
+ZIP_METHODS = (ZIP_STORED, ZIP_DEFLATED)  # the others are decompressed without bounds
 PLAN = Limit(bytes=0, items=200_000)  # runs of a study
 
 

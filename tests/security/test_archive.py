@@ -239,6 +239,15 @@ def bomb():
     return packed.getvalue()
 
 
+def compressed_without_bounds():
+    """64 MB of zeros, said to be 100."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("last.npy", bytes(64 << 20))
+        archive.infolist()[0].file_size = 100
+    return packed.getvalue()
+
+
 def huge():
     """An array that says it has more numbers than any memory."""
     packed = io.BytesIO()
@@ -255,6 +264,7 @@ def huge():
 ONE = np.zeros((1, 2))
 PREDICTED = {
     "a bomb": bomb,
+    "compressed without bounds": compressed_without_bounds,
     "more than any memory": huge,
     "objects": lambda: npz(y_true=np.array([object()], dtype=object), last=ONE, selected=ONE),
     "no numbers": lambda: npz(y_true=np.array(["a"]), last=ONE.astype(str), selected=ONE.astype(str)),
