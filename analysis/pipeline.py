@@ -57,7 +57,7 @@ def analyze(
     imports, unread = read_imports(directory)
     measured, stale = read_robustness(study)
     traces, odd = read_traces(study)
-    looks, unreadable = read_looks(study)
+    looks, unreadable = read_looks(directory)
     scan, unscanned = _kept_scan(directory)
     hardenings, unjudged = read_hardenings(study)
     left = (*stale, *odd, *unreadable, *unscanned, *unjudged)

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from analysis.exchange.imported import FOLDER
-from analysis.exchange.verify import PROJECTS, Verification, verify
+from analysis.exchange.verify import BESIDE, PROJECTS, Verification, verify
 from analysis.inference.interim import SEQUENTIAL
 from analysis.load.design import STUDY_FILE
 from analysis.load.study import NothingToAnalyse
@@ -47,7 +47,6 @@ MANIFEST = "MANIFEST.json"
 BLOCK = 2**20
 LISTED_BYTES = 160 * bounded.ARCHIVE.items  # of the list of files in an archive
 NAME = r"[A-Za-z0-9@+_-][A-Za-z0-9@+._-]*"  # never begins with a dot
-BESIDE = (f"trace/*/{TRACE}", "harden/*.json", "robustness/*/*/*/*.json", SEQUENTIAL)
 FILE_NAME = "|".join(map(re.escape, (RECORD, RECORDING, *ARTIFACTS)))
 ALLOWED = re.compile(
     rf"(?P<study>{NAME})/({re.escape(MANIFEST)}|{re.escape(STUDY_FILE)}|{FOLDER}/{NAME}\.json|{PROJECTS}/{NAME}\.(tar|json)|"
@@ -122,14 +121,14 @@ def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
 
 def _version(path: str) -> int:
     """That of the manifest since which an archive may have the file."""
-    first, *others = (each.partition("/")[0] for each in (path, *BESIDE))
+    first, *others = (each.partition("/")[0] for each in (path, *BESIDE, SEQUENTIAL))
     return 3 if first in others else 2 if first == PROJECTS else 1
 
 
 def _states(directory: Path, *, projects: bool) -> dict[str, tuple[int, ...]]:
     """Every file of the archive but the study file, in order, and what changes when it is written."""
     found = [*(directory / FOLDER).glob("*.json"), *(directory / "runs").glob("*/*/*/*/*")]
-    beside = itertools.chain.from_iterable(map(directory.glob, BESIDE))
+    beside = itertools.chain.from_iterable(map(directory.glob, (*BESIDE, SEQUENTIAL)))
     found += [path for path in beside if ALLOWED.fullmatch(f"s/{path.relative_to(directory).as_posix()}")]
     if projects:
         found += [

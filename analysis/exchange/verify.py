@@ -1,24 +1,35 @@
-"""Is a study whole? Every run's record, files, sizes and hashes, and which planned runs are missing."""
+"""Is a study whole? Every run's record, files, sizes and hashes, what lies beside the runs, and which planned
+runs are missing."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from analysis.exchange.imported import FOLDER, read_imports
+from analysis.inference.interim import read_looks
 from analysis.load.predictions import check_predictions
 from analysis.load.runs import FOREIGN, REDO, Problem, check_run, run_folders
 from analysis.load.study import READERS
-from guest.records import bounded, plain_json
+from guest.records import bounded, harden, plain_json, robustness, trace
 from guest.records.bounded import opened_bounded, read_bounded
-from guest.records.codec import sha256_of
+from guest.records.codec import NewerSchemaError, RecordError, sha256_of
 from guest.records.printable import counted
 from guest.records.run import RECORD
 
 PROJECTS = "projects"
+BESIDE: Mapping[str, Callable[[bytes], object]] = MappingProxyType(
+    {
+        f"trace/*/{trace.TRACE}": trace.decode,
+        "harden/*.json": harden.decode,
+        "robustness/*/*/*/*.json": robustness.decode,
+    }
+)
+"""What is read beside runs, with its decoder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +51,7 @@ class Verification:
 
 def verify(directory: Path, planned: Iterable[str] | None = None) -> Verification:
     """Checks a study's folder. `planned` are the run ids that there should be. Raises NewerSchemaError
-    when a run was written by a newer vbstudy."""
+    when something was written by a newer vbstudy."""
     folders = run_folders(directory)
     with ThreadPoolExecutor(READERS) as pool:
         found = list(pool.map(lambda folder: _check(directory, folder), folders))
@@ -54,6 +65,8 @@ def verify(directory: Path, planned: Iterable[str] | None = None) -> Verificatio
             *(problem for problem in found if problem),
             *problems,
             *_projects(directory),
+            *_beside(directory),
+            *read_looks(directory)[1],
             *_strays(directory),
         ),
         missing=tuple(run for run in wanted or () if run not in present),
@@ -105,6 +118,21 @@ def _projects(directory: Path) -> Iterable[Problem]:
         name = f"{PROJECTS}/{path.stem}"
         todo = f"take {name}.* from an archive of the study; or remove them and run `vbstudy sweep`"
         yield Problem(path=archive.relative_to(directory).as_posix(), what=what, todo=todo)
+
+
+def _beside(directory: Path) -> Iterable[Problem]:
+    for pattern, decode in BESIDE.items():
+        for path in sorted(directory.glob(pattern)):
+            name = path.relative_to(directory)
+            if any(part.startswith(".") for part in name.parts):
+                continue
+            try:
+                decode(read_bounded(path, bounded.RECORD))
+            except NewerSchemaError:
+                raise
+            except (OSError, RecordError) as error:
+                todo = "move it away; what made it makes it again"
+                yield Problem(path=name.as_posix(), what=str(error), todo=todo)
 
 
 def _strays(directory: Path) -> Sequence[Problem]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import bisect
+from pathlib import Path
 from typing import Any
 
 from analysis.load.runs import Problem
-from analysis.load.study import StudyData
 from analysis.results.model import ALPHA, WHERE, Kind, Table, col, cols, counts
 from guest.records import bounded, plain_json
 from guest.records.bounded import read_bounded
@@ -14,9 +14,9 @@ from guest.records.bounded import read_bounded
 SEQUENTIAL = "sequential.json"
 
 
-def read_looks(study: StudyData) -> tuple[dict[str, Any] | None, tuple[Problem, ...]]:
+def read_looks(directory: Path) -> tuple[dict[str, Any] | None, tuple[Problem, ...]]:
     """What `vbstudy sweep --until` kept: its plan and answers; None without any."""
-    path = study.directory / SEQUENTIAL
+    path = directory / SEQUENTIAL
     if not path.is_file():
         return None, ()
     try:

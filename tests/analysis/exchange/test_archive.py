@@ -22,6 +22,7 @@ from guest.records.codec import NewerSchemaError
 from guest.records.run import CPU_MODEL, HISTORY, RECORD, Tier, Variant
 from tests import factories
 from tests.analysis.conftest import Fabricator
+from tests.analysis.exchange.test_verify import what_lies_beside
 
 
 @pytest.fixture
@@ -66,17 +67,14 @@ def test_what_is_unpacked_gives_the_same_analysis(study, packed, tmp_path):
 
 
 def test_what_the_analysis_reads_beside_runs_is_packed_too(study, packed, tmp_path):
-    run = next(study.directory.glob("runs/*/*/*/*")).relative_to(study.directory / "runs")
-    beside = ("trace/2026-1/trace.json", "harden/net.json", f"robustness/{run}.json", "sequential.json")
-    others = ("trace/2026-1/figure.svg", "harden/my notes.json", "scan.json", "trace/.part/trace.json")
-    for name in (*beside, *others):
+    beside = what_lies_beside(study)
+    others = ("trace/2026-1/figure.svg", "harden/notes.txt", "scan.json", "trace/.part/trace.json")
+    for name, text in (beside | dict.fromkeys(others, "")).items():
         (study.directory / name).parent.mkdir(parents=True, exist_ok=True)
-        (study.directory / name).write_text(name)
+        (study.directory / name).write_text(text)
     pack(study.directory, tmp_path / "more.zip")
     unpack(tmp_path / "more.zip", tmp_path / "again")
-    assert {name: (tmp_path / "again" / name).read_text() for name in beside} == {
-        name: name for name in beside
-    }
+    assert {name: (tmp_path / "again" / name).read_text() for name in beside} == beside
     assert not [name for name in others if (tmp_path / "again" / name).exists()]
     versions = []
     for path in (packed, tmp_path / "more.zip"):

@@ -7,8 +7,11 @@ import pytest
 
 from analysis.exchange.archive import DamagedStudyError, pack
 from analysis.exchange.verify import verify
-from guest.records.codec import NewerSchemaError
+from guest.records.codec import NewerSchemaError, seal
 from guest.records.run import HISTORY, LOG, RECORD, WEIGHTS
+from tests import factories
+from tests.analysis.diagnosis.test_traces import trace
+from tests.analysis.quality.test_robustness import measure
 from tests.faults.damage import flip
 
 
@@ -115,8 +118,43 @@ def test_a_project_whose_archive_is_not_the_one_taken_is_damage_and_not_exported
     assert verify(study.directory).damaged[0].path == "projects/mine.json"
 
 
+def what_lies_beside(study):
+    """The text of each kind of file, by its name."""
+    run = next(study.directory.glob("runs/*/*/*/*"))
+    measure(run, (9, 8))
+    robustness = (run.parents[4] / "robustness").joinpath(*run.parts[-4:]).with_suffix(".json")
+    return {
+        "trace/2026-1/trace.json": seal(trace()),
+        "harden/net.json": seal(factories.hardening([])),
+        robustness.relative_to(study.directory).as_posix(): robustness.read_text(),
+        "sequential.json": '{"plan": {"until": "sd_halfwidth<0.1", "interim": [3, 6]}}',
+    }
+
+
+def test_what_lies_beside_runs_is_checked_too(study, tmp_path):
+    study.run(1)
+    files = what_lies_beside(study)
+    for name, text in files.items():
+        (study.directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (study.directory / name).write_text(text)
+    assert verify(study.directory).damaged == ()
+    for name in files:
+        (study.directory / name).write_text("{}")
+    assert {problem.path for problem in verify(study.directory).damaged} == set(files)
+    with pytest.raises(DamagedStudyError, match="4 damaged"):
+        pack(study.directory, tmp_path / "x.zip")
+
+
 def test_a_newer_record_is_not_damage(study):
     path = study.run(1) / RECORD
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 99}))
+    with pytest.raises(NewerSchemaError, match="upgrade"):
+        verify(study.directory)
+
+
+def test_a_newer_trace_is_not_damage(study):
+    study.run(1)
+    (study.directory / "trace" / "t").mkdir(parents=True)
+    (study.directory / "trace" / "t" / "trace.json").write_text(seal(trace(version=99)))
     with pytest.raises(NewerSchemaError, match="upgrade"):
         verify(study.directory)

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from analysis.inference.interim import read_looks
-from analysis.load.study import load_study
 from analysis.pipeline import analyze
 
 ANSWER = {
@@ -40,7 +39,7 @@ def test_interim_analyses_are_read_under_their_present_and_former_names(study, p
 def test_a_damaged_file_of_interim_analyses_is_a_reservation(study, text):
     study.run(1)
     (study.directory / "sequential.json").write_text(text)
-    looks, problems = read_looks(load_study(study.directory))
+    looks, problems = read_looks(study.directory)
     assert looks is None
     assert [p.path for p in problems] == ["sequential.json"]
     assert "again" in problems[0].todo
