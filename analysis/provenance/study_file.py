@@ -4,6 +4,7 @@ with its owner: comments, addresses and accounts of machines, keys, paths."""
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 from collections.abc import Iterator
 from pathlib import PurePath
@@ -13,6 +14,7 @@ import tomlkit
 
 from analysis.load.runs import Problem, check_run
 from analysis.load.study import StudyData
+from guest.records.printable import counted
 from guest.records.run import RunSpec
 
 TABLES: dict[str, frozenset[str]] = {
@@ -54,7 +56,7 @@ def _public(table: str, content: dict[str, Any], left_out: list[str]) -> Iterato
 
 def study_file_of(study: StudyData) -> str:
     """A study file that plans the runs of a study as their records have them. Projects are named alone: their
-    settings are in the records."""
+    settings are in the records. A comment states where it plans more: a file plans all combinations."""
     specs = []
     for run_id in study.runs.drop_duplicates("set_id").run_id:
         checked = check_run(study.directory, study.directory / "runs" / run_id)
@@ -77,13 +79,25 @@ def study_file_of(study: StudyData) -> str:
     content["isa"] = specs[0].isa.value
     if (kinds := set(study.runs.provider)) != {"local"} and len(kinds) == 1:
         content["provider"] = {"kind": kinds.pop()}
+    if models := list(dict.fromkeys(spec.cpu_model for spec in specs if spec.cpu_model)):
+        content.setdefault("provider", {})["cpu_model"] = models
     if fixed:
         seeds = dataclasses.asdict(fixed[0])
         content["seeds"] = {"count": study.seeds()} | {
             k: "free" if v is None else v for k, v in seeds.items()
         }
-    content["workload"] = list({spec.workload.name: _workload(spec) for spec in specs}.values())
-    return tomlkit.dumps(content)
+    workloads = {spec.workload.name: _workload(spec) for spec in specs}
+    planned = 0
+    for name, table in workloads.items():
+        variants = list(dict.fromkeys(s.variant.value for s in specs if s.workload.name == name))
+        if len(variants) < len(content["variants"]) and "project" not in table:
+            table["variants"] = variants
+        planned += len(table.get("variants", content["variants"])) * max(1, len(models))
+    content["workload"] = list(workloads.values())
+    planned *= math.prod(len(content.get(key, (1,))) for key in ("cpus", "threads", "inter_op_threads"))
+    more = planned - len(specs)
+    note = f"# It plans {counted(more, 'condition')} without a run here.\n" if more > 0 else ""
+    return note + tomlkit.dumps(content)
 
 
 def _workload(spec: RunSpec) -> dict[str, Any]:

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from analysis.load.study import load_study
@@ -7,6 +9,8 @@ from analysis.report.methods import recipe
 from orchestrator.cli import main as cli
 from orchestrator.store.store import Store
 from orchestrator.study.edited import edited
+from orchestrator.study.plan import conditions
+from orchestrator.study.schema import parse
 from tests.analysis.conftest import Fabricator
 
 AS_RUN = """name = "fabricated"
@@ -84,6 +88,33 @@ def test_threads_and_several_seeds_are_in_the_file_of_the_runs(tmp_path):
     (tmp_path / "study.toml").write_text(study_file_of(load_study(tmp_path)))
     assert "count = 2\ninitialisation = 7" in (tmp_path / "study.toml").read_text()
     assert edited(Store(tmp_path)) == ""
+
+
+def planned_by(text):
+    return {spec.set_id for spec in conditions(parse(text))}
+
+
+def test_variants_and_cpu_models_of_workloads_are_in_the_file_of_the_runs(tmp_path):
+    made = Fabricator(tmp_path)
+    for model in ("Haswell", "Skylake-Client,-avx2"):
+        for cpus in (1, 2):
+            made.run(cpus, workload="a", cpu_model_asked=model)
+            made.run(cpus, workload="a", variant="exact", cpu_model_asked=model)
+            made.run(cpus, workload="b", cpu_model_asked=model)
+    runs = load_study(tmp_path)
+    runs = dataclasses.replace(runs, runs=runs.runs.assign(provider="qemu"))
+    assert planned_by(study_file_of(runs)) == set(runs.runs.set_id)
+
+
+def test_a_file_of_the_runs_that_plans_more_says_so(tmp_path):
+    made = Fabricator(tmp_path)
+    made.run(2)
+    made.run(4)
+    made.run(4, intra_op=2)
+    text = study_file_of(load_study(tmp_path))
+    more = planned_by(text) - {"lenet5/fixed-seed/cpus-2", "lenet5/fixed-seed/cpus-4"}
+    assert len(more) == 2
+    assert "# It plans 1 condition without a run here.\n" in text
 
 
 @pytest.mark.needs("studies")
