@@ -92,6 +92,17 @@ def test_names_are_escaped_and_problems_and_alarms_shown(study):
     assert "2 CPU models in one comparison" in text
 
 
+def test_every_link_of_a_page_leads_somewhere_also_without_rows_in_a_table(study):
+    study.run(1)
+    analysis = analyze(study.directory)
+    assert not len(analysis.tables["tests"].frame)
+    parsed = Page(page(analysis, []))
+    within = {link[1:] for link in parsed.links if link.startswith("#")}
+    assert within <= set(parsed.ids)
+    assert "table-verdicts" in within
+    assert "table-tests" not in within
+
+
 def test_an_earlier_report_is_replaced(study, tmp_path, undrawn):
     study.usual(runs=1)
     analysis = analyze(study.directory)
