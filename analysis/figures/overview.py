@@ -20,6 +20,7 @@ from guest.records.run import Variant
 
 OVERVIEW = "overview"  # its files
 LINE = 0.27  # inches a workload
+DARK = 0.65  # of the scale of blues: from here on white text has more contrast than dark text
 FEWEST = 2  # workloads, from which on they are shown side by side
 
 
@@ -31,11 +32,13 @@ def overview(analysis: Analysis) -> Drawing:
     columns = _columns(analysis)
     share = max(len(columns), 1) * 0.85
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(share, 5))
-    _matrix(analysis, left, workloads, columns)
+    counted = _matrix(analysis, left, workloads, columns)
     _churn(analysis, figure, right, workloads)
     left.set_yticks(range(len(workloads)), workloads)
     left.set_ylim(len(workloads) - 0.5, -0.5)
     threads = analysis.study.runs.threads.nunique()
+    above = f"; a number above {threads} is of results that differ within a thread count too"
+    within = above if (counted > threads).any() else ""
     return Drawing(
         name=OVERVIEW,
         title="All workloads: models of one seed, and predictions that change",
@@ -43,9 +46,9 @@ def overview(analysis: Analysis) -> Drawing:
         "thread counts. On the right, whether predictions change with them, and how much less than with "
         "the seed.",
         caption=f"Left: distinct results a seed, on up to {threads} thread counts, mean over the seeds; "
-        "1 is one result everywhere. Right: share of test samples that two runs on two thread counts put "
-        "in different classes, mean over pairs with its 95 % interval where there is one; in 'default' the "
-        "seeds differ too. The tables verdicts and churn have the numbers.",
+        f"1 is one result everywhere{within}. Right: share of test samples that two runs on two thread "
+        "counts put in different classes, mean over pairs with its 95 % interval where there is one; in "
+        "'default' the seeds differ too. The tables verdicts and churn have the numbers.",
         figure=figure,
     )
 
@@ -69,7 +72,10 @@ def _columns(analysis: Analysis) -> list[tuple[str, str]]:
     ]
 
 
-def _matrix(analysis: Analysis, axes: Axes, workloads: list[str], columns: list[tuple[str, str]]) -> None:
+def _matrix(
+    analysis: Analysis, axes: Axes, workloads: list[str], columns: list[tuple[str, str]]
+) -> np.ndarray:
+    """Draws and returns the numbers, workloads x columns; NaN where nothing was recorded."""
     values = np.full((len(workloads), max(len(columns), 1)), np.nan)
     for y, workload in enumerate(workloads):
         rows = _shown(analysis, "verdicts", workload).set_index("variant")
@@ -79,13 +85,16 @@ def _matrix(analysis: Analysis, axes: Axes, workloads: list[str], columns: list[
                 counted = row[f"{level}_distinct"] / max(row.seeds, 1)
                 values[y, x] = counted if counted else np.nan  # 0: not recorded, or not finite
     most = analysis.study.runs.threads.nunique()
-    axes.imshow(values, cmap="Blues", norm=Normalize(1, max(2, 1.4 * most)), aspect="auto")
+    scale = Normalize(1, max(2, 1.4 * most))
+    axes.imshow(values, cmap="Blues", norm=scale, aspect="auto")
     for (y, x), value in np.ndenumerate(values):
         text = "–" if np.isnan(value) else f"{value:.3g}"
-        axes.text(x, y, text, ha="center", va="center", color="0.1" if text not in ("1", "–") else "0.55")
+        colour = "0.55" if text in ("1", "–") else "white" if scale(value) > DARK else "0.1"
+        axes.text(x, y, text, ha="center", va="center", color=colour)
     axes.set_xticks(range(len(columns)), [f"{variant}\n{level}" for variant, level in columns], fontsize=8)
     axes.grid(visible=False)
     axes.set_title("distinct results of one seed")
+    return values
 
 
 def _churn(analysis: Analysis, figure: Figure, axes: Axes, workloads: list[str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 
 from analysis.figures import figures
 from analysis.figures.figures import boxes
@@ -34,6 +36,33 @@ def test_each_workload_has_a_line_with_its_results_a_seed(study):
     assert _texts(left) == ["1", "1", "1", "1", "3", "1", "1", "1"]
     assert sum(len(line.get_xdata()) == 1 for line in right.lines) == 4  # two workloads, two variants
     assert right.get_xlim()[0] == 0
+
+
+def _contrast(text, cell):
+    """Of WCAG: from 1 to 21."""
+    lights = []
+    for colour in (text, cell):
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+        lights.append(0.05 + float(np.dot((0.2126, 0.7152, 0.0722), linear)))
+    return max(lights) / min(lights)
+
+
+def test_numbers_can_be_read_on_every_blue_and_those_above_the_thread_counts_are_explained(study):
+    for workload, distinct in (("even", 1), ("odd", 2)):
+        for cpus in (1, 2):
+            for repetition in (1, 2, 3):
+                here = f"{cpus} {repetition}" if distinct == 2 else cpus
+                study.run(cpus, repetition, workload=workload, weights=f"{workload} {here}")
+    drawing = overview(analyze(study.directory))
+    left = drawing.figure.axes[0]
+    image = left.images[0]
+    cells = {
+        text.get_text(): _contrast(text.get_color(), image.to_rgba(image.get_array())[int(y), int(x), :3])
+        for text in left.texts
+        for x, y in [text.get_position()]
+    }
+    assert min(cells["2"], cells["6"]) > 4
+    assert "a number above 2 is of results that differ within a thread count too" in drawing.caption
 
 
 @pytest.mark.needs("studies")
