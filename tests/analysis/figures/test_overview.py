@@ -11,6 +11,7 @@ from analysis.figures.figures import boxes
 from analysis.figures.overview import overview
 from analysis.pipeline import analyze
 from analysis.report.report import write_report
+from tests.analysis.provenance.test_overrides import as_project
 
 
 def _texts(axes):
@@ -63,6 +64,41 @@ def test_numbers_can_be_read_on_every_blue_and_those_above_the_thread_counts_are
     }
     assert min(cells["2"], cells["6"]) > 4
     assert "a number above 2 is of results that differ within a thread count too" in drawing.caption
+
+
+@pytest.mark.parametrize(
+    ("variants", "empty", "see"),
+    [
+        (("control",), [], "on different thread counts; on the right, whether predictions change with"),
+        (("default",), [0], "on the right, whether predictions change with the thread count and the seed."),
+        (("fixed-seed", "default"), [], "with the thread count, and how much less than with the seed."),
+        (("project",), [1], "then one seed gives several results on different thread counts."),
+        (
+            ("default", "algo"),
+            [0],
+            "on the right, whether predictions change with the thread count and the seed.",
+        ),
+    ],
+)
+def test_an_empty_half_is_called_so_and_no_words_are_of_it(study, variants, empty, see):
+    for variant in variants:
+        for workload in ("even", "odd"):
+            for cpus in (1, 2):
+                own = variant == "project"
+                folder = study.run(
+                    cpus, workload=workload, variant="fixed-seed" if own else variant, weights=f"{cpus}"
+                )
+                if own:
+                    as_project(folder, predictions=False)
+    drawing = overview(analyze(study.directory))
+    halves = drawing.figure.axes
+    assert [i for i in (0, 1) if _texts(halves[i]) == ["not measured"]] == empty
+    assert see in drawing.see
+    assert ("distinct results a seed" in drawing.caption) is (0 not in empty)
+    assert ("different classes" in drawing.caption) is (1 not in empty)
+    free = " and ".join(f"'{v}'" for v in variants if v in ("default", "algo"))
+    assert (f"in {free} the seeds differ too" in drawing.caption) is bool(free)
+    assert len(drawing.figure.legends) == (1 not in empty)
 
 
 @pytest.mark.needs("studies")
