@@ -3,6 +3,7 @@ cannot be read otherwise are refused, with what to write instead."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import io
 import zipfile
@@ -100,7 +101,7 @@ def load_predictions(path: Path) -> Predictions:
         values, truth = reader(path)
     except ArtifactError as error:
         raise ArtifactError(f"{path.name}: {error}") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, csv.Error, zipfile.BadZipFile) as error:
         refused = " (arrays of objects are pickles, which are never loaded)" if "pickle" in str(error) else ""
         raise ArtifactError(f"{path.name}: cannot be read: {error}{refused}") from None
     found = checked(values, truth, path.name)
@@ -161,13 +162,15 @@ def _csv(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     import numpy as np
 
     with path.open(encoding="utf-8-sig") as file:
-        head = csv_values.cells(file.readline())
+        head = [cell.strip(csv_values.MARKS) for cell in next(csv.reader(file), [])]
         named = [next((n for n in known if n in head), None) for known in (PREDICTED, TRUTHS)]
         if named[0] is None:
             file.seek(0)
             return csv_values.read(file), None
         columns = [head.index(name) for name in named if name is not None]
-        predicted, *truth = np.loadtxt(file, delimiter=",", usecols=columns, ndmin=2, unpack=True)
+        predicted, *truth = np.loadtxt(
+            file, delimiter=",", usecols=columns, ndmin=2, unpack=True, quotechar='"', comments=None
+        )
     # Targets of a regression are no classes.
     return predicted, next((each for each in truth if _are_whole(each)), None)
 

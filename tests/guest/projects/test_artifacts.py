@@ -132,6 +132,27 @@ def test_columns_of_a_table_are_known_by_their_names(tmp_path, text, values, tru
     assert (None if found.y_true is None else found.y_true.tolist()) == truth
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'text,y_pred,y_true\n"a, b",1,0\n"c ""d"", e",2,0\n',
+        "text,y_pred,y_true\n#1,1,0\nissue #2,2,0\n",
+        'text,y_pred,y_true\n"two\nlines",1,0\n"and\n\n#3",2,0\n',
+        '"a, b","c\nd","y_pred",y_true\n5,6,1,0\n7,8,2,0\n',
+    ],
+)
+def test_texts_beside_named_columns_may_have_commas_hashes_and_line_breaks(tmp_path, text):
+    (tmp_path / "table.csv").write_text(text)
+    found = artifacts.load_predictions(tmp_path / "table.csv")
+    assert (found.values.tolist(), found.y_true.tolist()) == ([1, 2], [0, 0])
+
+
+def test_a_table_whose_header_has_no_end_is_refused(tmp_path):
+    (tmp_path / "table.csv").write_text('"y_pred\n' + "1\n" * 70_000)
+    with pytest.raises(ArtifactError, match=r"table\.csv: cannot be read: field larger"):
+        artifacts.load_predictions(tmp_path / "table.csv")
+
+
 def test_a_column_of_whole_numbers_is_none_of_scores_but_in_probabilities(tmp_path):
     for text, classes in (
         ("true,guess\n2,1\n2,2\n", None),
