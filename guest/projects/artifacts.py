@@ -176,13 +176,15 @@ def _csv(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _is_mixed(table: np.ndarray) -> bool:
-    """Whether a table has other columns than scores: one of whole numbers, and rows that are no probabilities
-    (those of trees are 0 and 1)."""
+    """Whether a table has other columns than scores: one of different whole numbers (that of a reference
+    class is constant), and rows that are no probabilities, which may be rounded to two decimals."""
     import numpy as np
 
-    if table.ndim == 1 or not (table == np.rint(table)).all(axis=0).any():
+    if table.ndim == 1:
         return False
-    return not ((table >= 0).all() and np.allclose(table.sum(axis=1), 1))
+    classes = (table == np.rint(table)).all(axis=0) & (table != table[0]).any(axis=0)
+    one = np.allclose(table.sum(axis=1), 1, atol=0.005 * table.shape[1])
+    return bool(classes.any() and not (one and (table >= 0).all()))
 
 
 def _refused(path: Path) -> dict[str, np.ndarray]:

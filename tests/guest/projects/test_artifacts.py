@@ -153,14 +153,21 @@ def test_a_table_whose_header_has_no_end_is_refused(tmp_path):
         artifacts.load_predictions(tmp_path / "table.csv")
 
 
-def test_a_column_of_whole_numbers_is_none_of_scores_but_in_probabilities(tmp_path):
-    for text, classes in (
+@pytest.mark.parametrize(
+    ("text", "classes"),
+    [
         ("true,guess\n2,1\n2,2\n", None),
+        ("guess,sure\n0,0.9\n1,0.8\n", None),
         ("p0,p1\n0.0,1.0\n1.0,0.0\n0.0,1.0\n", [1, 0, 1]),
-    ):
-        (tmp_path / "table.csv").write_text(text)
-        found = artifacts.load_predictions(tmp_path / "table.csv").classes()
-        assert (found if found is None else found.tolist()) == classes
+        ("p0,p1,p2\n0.00,0.33,0.66\n0.00,0.98,0.01\n", [2, 1]),
+        ("p0,p1\n1.00,0.00\n0.01,1.00\n", [0, 1]),
+        ("reference,other\n0,-1.5\n0,2.5\n", [0, 1]),
+    ],
+)
+def test_a_column_of_different_whole_numbers_is_none_of_scores_but_in_probabilities(tmp_path, text, classes):
+    (tmp_path / "table.csv").write_text(text)
+    found = artifacts.load_predictions(tmp_path / "table.csv").classes()
+    assert (found if found is None else found.tolist()) == classes
 
 
 @pytest.mark.parametrize(
