@@ -37,6 +37,10 @@ def lightning(metrics: Metrics, weights: Weights) -> Any:
         def on_train_end(self, trainer: Any, module: Any) -> None:  # noqa: ARG002
             self._epoch(trainer)
 
+        def on_validation_end(self, trainer: Any, module: Any) -> None:  # noqa: ARG002
+            if trainer.state.fn == "validate" and trainer.is_global_zero:  # "fit" also has validations
+                metrics(trainer.callback_metrics, None)
+
         def on_test_end(self, trainer: Any, module: Any) -> None:  # noqa: ARG002
             if trainer.is_global_zero:
                 metrics({k: v for k, v in trainer.callback_metrics.items() if k.startswith("test")}, None)

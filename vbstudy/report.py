@@ -59,7 +59,8 @@ def weights(model: Any) -> None:
 
 
 def lightning_callback() -> Any:
-    """A callback for a Lightning Trainer: metrics after each epoch and test, weights at the end."""
+    """A callback for a Lightning Trainer: metrics after each epoch (of its validations the last), `validate`
+    and `test`; weights at the end."""
     return callbacks.lightning(_metrics, weights)
 
 

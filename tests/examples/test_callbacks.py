@@ -28,6 +28,7 @@ class Model(L.LightningModule):
     def __init__(self):
         super().__init__()
         self.net = torch.nn.Linear(2, 1)
+        self.validations = 0
     def training_step(self, batch, index):
         self.log("train_loss", float(self.current_epoch), on_epoch=True, on_step=False)
         return self.net(batch).sum()
@@ -35,18 +36,21 @@ class Model(L.LightningModule):
         self.log("late", float(self.current_epoch))
     def validation_step(self, batch, index):
         self.log("accuracy", float(self.current_epoch))
+        self.log("validations", float(self.validations))
     def on_validation_epoch_end(self):
         self.log("late_accuracy", float(self.current_epoch))
+        self.validations += 1
     def test_step(self, batch, index):
         self.log("test_accuracy", 7.0)
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 data = torch.utils.data.DataLoader(torch.ones(4, 2))
-trainer = L.Trainer(max_epochs=3, check_val_every_n_epoch=2, accelerator="cpu", logger=False,
-                    enable_checkpointing=False, enable_progress_bar=False,
+trainer = L.Trainer(max_epochs=3, check_val_every_n_epoch=2, val_check_interval=0.5, accelerator="cpu",
+                    logger=False, enable_checkpointing=False, enable_progress_bar=False,
                     callbacks=[report.lightning_callback()])
-trainer.fit(Model(), data, data)
-trainer.test(Model(), data)
+trainer.fit(model := Model(), data, data)
+trainer.validate(model, data)
+trainer.test(model, data)
 """
 pytestmark = pytest.mark.needs("trainers")
 
@@ -75,7 +79,7 @@ def test_keras_reports_every_epoch_the_weights_and_the_predictions(tmp_path):
     assert (predictions["predictions"].shape, predictions["y_true"].shape) == ((32, 3), (32,))
 
 
-def test_lightning_reports_what_each_epoch_and_the_test_have_logged_and_the_weights(tmp_path):
+def test_lightning_reports_what_each_epoch_validate_and_test_have_logged_and_the_weights(tmp_path):
     if importlib.util.find_spec("lightning") is None:
         pytest.skip("lightning is not installed")
     found: dict[str, list] = {}
@@ -84,8 +88,9 @@ def test_lightning_reports_what_each_epoch_and_the_test_have_logged_and_the_weig
     assert found == {
         "train_loss": [(0, 1), (1, 2), (2, 3)],
         "late": [(0, 1), (1, 2), (2, 3)],
-        "accuracy": [(1, 2)],
-        "late_accuracy": [(1, 2)],
+        "accuracy": [(1, 2), (3, None)],
+        "late_accuracy": [(1, 2), (3, None)],
+        "validations": [(2, 2), (3, None)],  # the first one is the sanity check
         "test_accuracy": [(7, None)],
     }
     assert list(arrays(tmp_path / "weights.npz")) == ["net.weight", "net.bias"]
