@@ -18,8 +18,12 @@ def _is_own(quoted: str) -> str:
 
 
 def private_removal(folder: str) -> str:
-    """The command that removes such a folder; what is there of others, and a link, stay."""
-    return f"if {_is_own(shlex.quote(folder))}; then {removal(folder)}; fi"
+    """The command that removes such a folder, with what earlier ones left; what is there of others, and
+    links, stay."""
+    quoted, each = shlex.quote(folder), '"$f"'
+    own = f'set --; for f in {_renamed(folder)}*; do {_is_own(each)} && set -- "$@" {each}; done'
+    remove = _recursive_removal('"$@"')
+    return f"if {_is_own(quoted)}; then {renaming(folder)} && ( {own}; {remove} ); fi"
 
 
 def removal(folder: str) -> str:
@@ -34,8 +38,12 @@ def renaming(folder: str) -> str:
 
 
 def removal_of_renamed(folder: str) -> str:
-    chmod = f'for f in {_renamed(folder)}*; do [ -L "$f" ] || chmod -R u+rwX -- "$f"; done'
-    remove = f"rm -rf -- {_renamed(folder)}*"
+    return _recursive_removal(f"{_renamed(folder)}*")
+
+
+def _recursive_removal(folders: str) -> str:
+    chmod = f'for f in {folders}; do [ -L "$f" ] || chmod -R u+rwX -- "$f"; done'
+    remove = f"rm -rf -- {folders}"
     return f"{{ {remove} 2>/dev/null || {{ {chmod}; {remove}; }}; }}"
 
 

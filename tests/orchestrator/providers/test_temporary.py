@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from guest.machine.folders import remove_folder
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError
 from orchestrator.files import make_private
@@ -85,6 +86,23 @@ def test_a_folder_of_another_user_in_its_place_is_neither_used_nor_removed(provi
         assert folder.exists()
     finally:
         folder.rmdir()
+
+
+@needs_root
+def test_a_folder_of_another_user_that_looks_like_a_renamed_one_stays_and_stop_removes_ours(provider):
+    _, folder = run(provider)
+    other, link = (folder.with_name(f".gone-{folder.name}-{name}") for name in ("other", "link"))
+    other.mkdir()
+    (other / "kept").touch()
+    os.chown(other, 65534, 65534)
+    link.symlink_to(folder.parent)
+    try:
+        provider.stop(ONE)
+        assert (folder.exists(), link.is_symlink()) == (False, True)
+        assert [path.name for path in other.iterdir()] == ["kept"]
+    finally:
+        link.unlink(missing_ok=True)
+        remove_folder(other)
 
 
 def test_a_short_place_for_temporary_files_that_this_machine_names_is_used(tmp_path, monkeypatch):
