@@ -255,11 +255,10 @@ def _reported(folder: Path) -> Iterator[tuple[str, FileSeen]]:
 
 def _outside(noticed: Sequence[notices.Notice], work: Path) -> Iterator[tuple[str, Path]]:
     """The files that Python wrote outside of the copy, by names that do not depend on where that lies."""
+    ours = {work.parent / name for name in OURS}
     for path in sorted({Path(str(n.get("path"))) for n in noticed if n["kind"] == "file"}):
-        beside = path.is_relative_to(work.parent)
-        ours = beside and path.relative_to(work.parent).parts[0] in OURS
-        if not ours and os.path.isfile(path):  # noqa: PTH113  (no error for names that no file can have)
-            yield os.path.relpath(path, work) if beside else str(path), path
+        if ours.isdisjoint(path.parents) and os.path.isfile(path):  # noqa: PTH113  (no error for a bad name)
+            yield os.path.relpath(path, work) if path.is_relative_to(work.parent) else str(path), path
 
 
 def _in_memory(noticed: Sequence[notices.Notice]) -> dict[str, FileSeen]:

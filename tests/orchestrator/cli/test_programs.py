@@ -295,6 +295,7 @@ for path in ("../beside.txt", "{there}/a.txt", "{there}/a.txt", "{there}/2026-11
 open("{there}/library.log", "w").close()
 open(tempfile.gettempdir() + "/x.txt", "w").close()
 open("/dev/null", "w").close()
+tempfile.TemporaryFile(dir="..").close()
 open(b"inside.txt", "w").close()
 print("loss: 1")
 """
