@@ -123,7 +123,8 @@ def install() -> None:
     files that are written outside of its folder as `file`."""
     from vbstudy_hook import AFTER, ROOT, SETTINGS, place, wrap, write
 
-    inside = (*(folder + os.sep for folder in (ROOT, SETTINGS["folder"])), "/dev/", "/proc/")
+    # A stream may be a plain file, and /dev/shm has some that are written as elsewhere.
+    inside = (*(folder + os.sep for folder in (ROOT, SETTINGS["folder"])), "/dev/std", "/dev/fd/", "/proc/")
     elsewhere: set[str] = set()
     left = [MAX_PAIRS]
     last: dict[tuple[str, str], str] = {}  # of what is printed after these, by place and name

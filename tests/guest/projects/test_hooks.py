@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,13 @@ def test_named_numbers_are_followed_through_print_logging_and_several_files(tmp_
         ("val_loss", "0.25", "helper.py:3"),
         ("accuracy", "0.9", "train.py:5"),
     } <= told
+
+
+def test_files_in_shared_memory_are_noticed_and_streams_are_not(tmp_path):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as shared:
+        names = [f"{shared}/model.pt", "/dev/stdout", "/dev/fd/1", "a"]
+        _, noticed = run(tmp_path, f"for name in {names}: open(name, 'w').close()", watch=True)
+    assert [n["path"] for n in noticed if n["kind"] == "file"] == names[:1]
 
 
 def test_a_stream_that_is_followed_is_a_context_manager_as_its_own_is(tmp_path):
