@@ -39,7 +39,7 @@ def check_size(folder: Path) -> None:
     """Raises UsageError for a folder too large to be copied for every run."""
     total = 0
     for parent, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name not in SKIPPED and not TEMPORARY.fullmatch(name)]
+        folders[:] = set(folders) - left_out(parent, folders)
         for name in files:
             try:
                 total += (Path(parent) / name).lstat().st_size
@@ -127,7 +127,10 @@ def _leads_out(path: Path, folder: Path) -> bool:
 def left_out(folder: str, names: list[str]) -> set[str]:
     """What no run gets a copy of: leavings of Python and tools; our own copies, if TMPDIR is in the folder;
     pipes, sockets and devices."""
-    left = shutil.ignore_patterns(*SKIPPED, "*.pyc")(folder, names) | set(filter(TEMPORARY.fullmatch, names))
+    left = shutil.ignore_patterns(*SKIPPED, "*.pyc")(folder, names)
+    ours = set(filter(TEMPORARY.fullmatch, names))
+    if ours and Path(folder).samefile(tempfile.gettempdir()):
+        left |= ours
     return left | {name for name in names if name not in left and not _plain(Path(folder) / name)}
 
 

@@ -38,8 +38,22 @@ def test_temporary_folders_that_pythonpath_cannot_name_are_refused_before_the_fi
 
 def test_a_folder_that_has_the_temporary_folders_is_not_copied_into_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    for name in ("tmp", "vbstudy-results"):
+    own = ["tmp", "vbstudy-results", "vbstudy-try-features"]
+    for name in own:
         (tmp_path / name).mkdir()
     with folders.scratch("vbstudy-try-", ["true"]) as one, folders.scratch("vbstudy-trace-", ["true"]):
         copy = folders.copy(tmp_path, one / "copy")
-        assert sorted(path.name for path in copy.rglob("*")) == ["tmp", "vbstudy-results"]
+        assert sorted(path.name for path in copy.rglob("*")) == own
+
+
+def test_temporary_folders_do_not_count_in_the_size_and_own_ones_of_such_names_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(folders, "COPY_LIMIT_BYTES", 10)
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "vbstudy-try-features").mkdir()
+    with folders.scratch("vbstudy-try-", ["true"]) as one:
+        (one / "file").write_bytes(bytes(20))
+        folders.check_size(tmp_path)
+        (tmp_path / "vbstudy-try-features" / "file").write_bytes(bytes(20))
+        with pytest.raises(UsageError, match="holds more than"):
+            folders.check_size(tmp_path)
