@@ -4,6 +4,7 @@ them, each distinct model once, and checked against the SHA-256 in the run's rec
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -137,11 +138,22 @@ def _distances(models: _Models, runs: pd.DataFrame, across: bool, numbers: int) 
     except RecordError as error:
         return row | {"remark": f"not measured: {error}"}
     row |= {"pairs": len(pairs), "of_pairs": total, "weights": size}
-    for name, values in zip(MEASURES, np.array(found).T, strict=True):
+    weighted = np.array(found).T * (_weights(pairs, threads) if across else 1.0)
+    for name, values in zip(MEASURES, weighted, strict=True):
         counts = [(int(mine.sum()), len(set(hashes[mine]))) for mine in _sets(threads, across)]
         parts = _by_run(values, pairs, threads, across)
         row |= of_pairs(float(values.mean()), parts, counts, most=MEASURES[name]).cells(name)
     return row
+
+
+def _weights(pairs: list[tuple[int, int]], threads: np.ndarray) -> np.ndarray:
+    """(P,) of pairs across thread counts, 1 in the mean: those drawn of two thread counts stand for all of
+    these, of which unequal sets have other shares."""
+    both = [frozenset((threads[i], threads[j])) for i, j in pairs]
+    runs, drawn = Counter(threads), Counter(both)
+    every = {names: math.prod(runs[name] for name in names) for names in drawn}
+    total = sum(every.values())
+    return np.array([every[names] * len(pairs) / (drawn[names] * total) for names in both])
 
 
 def _by_run(
@@ -173,8 +185,8 @@ def _pairs(
     threads: np.ndarray, models: int, affordable: int, across: bool
 ) -> tuple[list[tuple[int, int]], int]:
     """The pairs to measure, and how many there are: all of them, or where the runs are many or the distinct
-    models too large to compare each with each, a sample in which the runs are equally often: whole turns, and
-    at least one pair of every two thread counts."""
+    models too large to compare each with each, a sample in which the runs of a set are about equally often:
+    whole turns, and at least one pair of every two thread counts."""
     groups = [np.flatnonzero(threads == name) for name in dict.fromkeys(threads)]
     total = math.comb(len(threads), 2)
     if across:

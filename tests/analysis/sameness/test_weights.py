@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.numpy import save
 
-from analysis.load.study import load_study
+from analysis.load.study import View, load_study
 from analysis.results.model import ACROSS
-from analysis.sameness.weights import _by_run, _pairs, distances, read_weights, weight_rows
+from analysis.sameness.weights import _by_run, _distances, _pairs, distances, read_weights, weight_rows
 from analysis.stats import numerics
 from analysis.stats.statistics import mean_of_pairs
 from guest.records.codec import RecordError, digest
@@ -132,6 +133,24 @@ def test_drawn_pairs_are_of_every_two_thread_counts_and_their_numbers_are_no_var
     found = mean_of_pairs(float(values.mean()), parts)
     assert sum(map(np.sum, parts)) / 2 == pytest.approx(found.value)
     assert found.low is None or found.high - found.low < 1e-9
+
+
+@pytest.mark.parametrize("sizes", [(100, 100, 5), (400, 300, 5), (100, 100, 100)])
+def test_drawn_pairs_of_unequal_sets_estimate_the_mean_over_all_pairs(sizes):
+    at = {"1": 0.0, "2": 1.0, "4": 7.0}
+    threads = np.repeat(list(at), sizes)
+    names = [f"run {i}" for i in range(len(threads))]
+    runs = pd.DataFrame({"run_id": names, "threads": threads, View.LAST.sha256("weights"): names})
+    runs["last_weights_file_sha256"] = names
+    place = dict(zip(names, threads, strict=True))
+    models = SimpleNamespace(view=View.LAST, vector=lambda run, _: (np.array([at[place[run]], 1.0]), 1.0))
+    row = _distances(models, runs, across=True, numbers=10**6)
+    count = dict(zip(at, sizes, strict=True))
+    of_all = {(a, b): count[a] * count[b] for a, b in combinations(at, 2)}
+    assert row["of_pairs"] == sum(of_all.values()) > row["pairs"]
+    expected = sum(n * (at[b] - at[a]) for (a, b), n in of_all.items()) / row["of_pairs"]
+    assert row["l2"] == pytest.approx(expected)
+    assert row["l2_low"] is None or row["l2_high"] - row["l2_low"] < 1e-9
 
 
 @pytest.mark.parametrize("runs", [300, 700])
