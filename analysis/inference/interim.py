@@ -30,7 +30,7 @@ def read_looks(directory: Path) -> tuple[dict[str, Any] | None, tuple[Problem, .
             "answers": answers,
         }, ()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        todo = "run the same `vbstudy sweep --until` again: it replaces the file"
+        todo = "remove it and run the same `vbstudy sweep --until` again"
         what = f"cannot be read: {error!r:.100}"
         return None, (Problem(path=SEQUENTIAL, what=what, todo=todo, skipped=False),)
 
