@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 import pandas as pd
@@ -99,8 +100,11 @@ def _finite(kind: Kind, value: float, like: float) -> str:
         case Kind.RATIO:
             return f"{value:.2f}"
         case Kind.P:
-            digits = 4 if f"{value:.3f}" == f"{ALPHA:.3f}" and value != ALPHA else 3  # as a verdict has it
-            return "<0.001" if value < 0.001 else f"{value:.{digits}f}"
+            if value < 0.001:
+                return "<0.001"
+            texts = (f"{value:.{digits}f}" for digits in count(3))
+            # On the side of ALPHA on which a verdict has it.
+            return next(text for text in texts if value == ALPHA or float(text) != ALPHA)
         case Kind.METRIC | Kind.SECONDS:
             return significant(value, like, digits=3)
         case _:
