@@ -149,7 +149,6 @@ def analysis_with(directory, files):
 
 
 IMPOSSIBLE = {
-    "a name that is a path": (HARDENING, lambda data: data["workload"].update(name="/tmp/evil")),
     "no CPU count": (HARDENING, lambda data: data.update(cpus=[], measurements=[])),
     "no repetition": (HARDENING, lambda data: data.update(repetitions=0, measurements=[])),
     "a tier without a name": (HARDENING, lambda data: data.update(tiers=[""])),

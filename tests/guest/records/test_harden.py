@@ -1,5 +1,5 @@
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,13 @@ def test_a_flipped_byte_is_detected(position):
     data[position] ^= 1
     with pytest.raises(RecordError):
         harden.decode(bytes(data))
+
+
+def test_a_workload_whose_name_is_a_path_is_refused():
+    made = factories.hardening([factories.measurement()])
+    named = replace(made, workload=replace(made.workload, name="/tmp/evil"))
+    with pytest.raises(RecordError, match="'/tmp/evil' is no name"):
+        harden.decode(seal(named))
 
 
 def test_the_file_of_a_newer_vbstudy_is_told_from_a_damaged_one():
