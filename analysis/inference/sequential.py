@@ -12,7 +12,7 @@ or Lan and DeMets (1983).
                 sets. A pair's p value is K times the smallest of its p values so far, which is valid
                 under its hypothesis wherever one stops. Holm corrects these over the family
                 (workload, variant and view, all metrics), again at every one; both can only fall, so
-                that what was decided stays decided
+                that what was decided stays decided; whether runs are copies is judged again at each
 
 Everything is recomputed from the first n runs of each set, one by one. A sweep that was killed comes
 to the same decisions without having kept any."""
