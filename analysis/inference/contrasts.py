@@ -63,15 +63,17 @@ class Contrast:
             return paired.standardised(self.differences, confidence)
         return hedges_g(self.x, self.y, confidence)
 
-    def delta(self) -> Estimate:
+    def delta(self, confidence: float = 0.95) -> Estimate:
         """Cliff's delta; of pairs that within them, without an interval."""
         if not self.matched:
-            return cliffs(self.x, self.y)
+            return cliffs(self.x, self.y, confidence)
         return Estimate(value=float(np.sign(self.differences).mean()), n=len(self.x))
 
-    def same(self, margin: float) -> Equivalence:
+    def same(self, margin: float, confidence: float = 0.95) -> Equivalence:
         """Are the means nearer than the margin?"""
-        return paired.tost_pairs(self.differences, margin) if self.matched else tost(self.x, self.y, margin)
+        if self.matched:
+            return paired.tost_pairs(self.differences, margin, confidence)
+        return tost(self.x, self.y, margin, confidence)
 
     def sd(self) -> float | None:
         """What differences are measured in: the SD of the differences, or that within the sets."""

@@ -81,9 +81,9 @@ def _family(
 def _row(each: Contrast, metric: str, margin: float | None, analyses: int) -> dict[str, Any]:
     """One comparison before its family is known."""
     confidence = 1 - ALPHA / analyses
-    found, effect, delta = each.test(), each.effect(confidence), each.delta()
+    found, effect, delta = each.test(), each.effect(confidence), each.delta(confidence)
     low, high = each.bounds(confidence)
-    alike = None if margin is None else each.same(margin)
+    alike = None if margin is None else each.same(margin, confidence)
     sizes = (len(each.x), len(each.y))
 
     return {

@@ -9,13 +9,13 @@ import numpy as np
 from scipy import special, stats
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
-from analysis.stats.statistics import CONFIDENCE, UPPER, Estimate, cliffs_delta, finite, is_constant
+from analysis.stats.statistics import CONFIDENCE, Estimate, cliffs_delta, finite, is_constant
 
 DELTA_FROM = 5  # runs a set, for an interval of Cliff's delta
 FAR = 1e4  # of t, beyond which the noncentral t distribution takes minutes or does not end
 
 
-def cliffs(a: np.ndarray, b: np.ndarray) -> Estimate:
+def cliffs(a: np.ndarray, b: np.ndarray, confidence: float = CONFIDENCE) -> Estimate:
     """Cliff's delta, P(a > b) - P(a < b), with the asymmetric interval of Feng and Cliff 2004 (Student's
     t, n_a + n_b - 2 degrees of freedom). At complete separation its variance vanishes, and the inner bound
     is (m - z^2) / (m + z^2) with the smaller size m (same source). No interval below DELTA_FROM values a set,
@@ -27,7 +27,7 @@ def cliffs(a: np.ndarray, b: np.ndarray) -> Estimate:
         return Estimate(value=delta, n=n + m)
     if is_constant(x) and is_constant(y):
         return Estimate(value=delta, n=n + m)
-    z = float(stats.t.ppf(UPPER, n + m - 2))
+    z = float(stats.t.ppf((1 + confidence) / 2, n + m - 2))
     if abs(delta) == 1:
         inner = (min(n, m) - z**2) / (min(n, m) + z**2)
         low, high = (inner, 1.0) if delta > 0 else (-1.0, -inner)
@@ -80,9 +80,9 @@ def noncentral_bounds(d: float, to_t: float, freedom: int, n: int, confidence: f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equivalence:
-    """Whether two sets have the same mean up to a margin. `low` and `high` are the 90 % interval of
-    the difference (a - b) that corresponds to two one-sided tests at 5 %. `p` is None when there was nothing
-    to test; `method` then says why."""
+    """Whether two sets have the same mean up to a margin. `low` and `high` are the interval of the
+    difference (a - b) that corresponds to two one-sided tests, 90 % for tests at 5 %. `p` is None when there
+    was nothing to test; `method` then says why."""
 
     low: float | None = None
     high: float | None = None
@@ -90,7 +90,7 @@ class Equivalence:
     method: str
 
 
-def tost(a: np.ndarray, b: np.ndarray, margin: float) -> Equivalence:
+def tost(a: np.ndarray, b: np.ndarray, margin: float, confidence: float = CONFIDENCE) -> Equivalence:
     """Two one-sided Welch t tests of |mean a - mean b| >= margin (Schuirmann 1987): a small p says
     that the means are equivalent. Two constant sets are compared, not tested."""
     if not margin > 0:
@@ -102,5 +102,5 @@ def tost(a: np.ndarray, b: np.ndarray, margin: float) -> Equivalence:
         return Equivalence(method="both sets constant, " + ("equal" if x[0] == y[0] else "unequal"))
     compared = CompareMeans(DescrStatsW(x), DescrStatsW(y))
     p, *_ = compared.ttost_ind(-margin, margin, usevar="unequal")
-    low, high = compared.tconfint_diff(alpha=0.1, usevar="unequal")
+    low, high = compared.tconfint_diff(alpha=2 * (1 - confidence), usevar="unequal")
     return Equivalence(low=float(low), high=float(high), p=float(p), method="Welch")

@@ -86,12 +86,12 @@ def standardised(differences: np.ndarray, confidence: float = CONFIDENCE) -> Est
     return Estimate(value=d, low=low, high=high, n=n)
 
 
-def tost_pairs(differences: np.ndarray, margin: float) -> Equivalence:
+def tost_pairs(differences: np.ndarray, margin: float, confidence: float = CONFIDENCE) -> Equivalence:
     """Two one-sided paired t tests of |mean difference| >= margin (Schuirmann 1987)."""
     n = len(differences)
     if n < 2 or _all_equal(differences):
         return Equivalence(method="fewer than two pairs" if n < 2 else "all differences equal")
     described = DescrStatsW(differences)
     p, *_ = described.ttost_mean(-margin, margin)
-    low, high = described.tconfint_mean(alpha=0.1)
+    low, high = described.tconfint_mean(alpha=2 * (1 - confidence))
     return Equivalence(low=float(low), high=float(high), p=float(p), method="paired t")

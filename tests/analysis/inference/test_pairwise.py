@@ -150,13 +150,16 @@ def test_the_margin_is_the_studys_and_none_is_made_up(study):
     assert set(last(study).same) == {EQUIVALENT}
 
 
-def test_interim_analyses_share_the_error(study):
-    fabricate(study, SETS)
+@pytest.mark.parametrize("seed", [None, "matched"])
+def test_interim_analyses_share_the_error(study, seed):
+    fabricate(study, SETS | {2: (0.6, 0.61, 0.62, 0.65, 0.64)}, seed=seed)
     once, often = last(study), last(study, analyses=5)
     assert list(often.p) == pytest.approx(list(np.minimum(1, 5 * once.p)))
-    assert (often.high - often.low > once.high - once.low).all()
-    assert (often.d_high - often.d_low > once.d_high - once.d_low).all()
-    assert (often.detectable.fillna(np.inf) > once.detectable).all()
+    for low, high in ("low", "high"), ("d_low", "d_high"), ("same_low", "same_high"):
+        assert (often[high] - often[low] > once[high] - once[low]).all()
+    if not seed:
+        assert (often.delta_high - often.delta_low > once.delta_high - once.delta_low).all()
+        assert (often.detectable.fillna(np.inf) > once.detectable).all()
 
 
 def test_a_sequential_sweep_is_corrected_for_its_planned_analyses(study):

@@ -91,11 +91,12 @@ def test_equivalence_is_statsmodels():
     assert tost(a, b + 0.02, 0.01).p > 0.95
 
 
-def test_the_interval_lies_within_the_margin_exactly_when_the_test_says_equivalent():
+@pytest.mark.parametrize("confidence", [0.95, 0.99])
+def test_the_interval_lies_within_the_margin_exactly_when_the_test_says_equivalent(confidence):
     rng = np.random.default_rng(12)
     for shift in np.linspace(0, 0.02, 30):
-        found = tost(rng.normal(0, 0.01, 9), rng.normal(shift, 0.01, 9), 0.01)
-        assert (found.p < 0.05) == (found.low > -0.01 and found.high < 0.01)
+        found = tost(rng.normal(0, 0.01, 9), rng.normal(shift, 0.01, 9), 0.01, confidence)
+        assert (found.p < 1 - confidence) == (found.low > -0.01 and found.high < 0.01)
 
 
 def test_sets_at_the_margin_are_called_equivalent_no_more_often_than_alpha_says():
