@@ -133,6 +133,11 @@ def accuracy_range(runs: pd.DataFrame, column: str = "accuracy") -> float:
     return max((s[column].max() - s[column].min() for _, s in runs.groupby("seed")), default=float("nan"))
 
 
+def mean_accuracy(runs: pd.DataFrame) -> float:
+    """Of each seed and thread count once: runs of both alike are copies."""
+    return float(runs.drop_duplicates(["seed", "threads"]).accuracy.mean())
+
+
 def repeats(runs: pd.DataFrame) -> tuple[int, int]:
     """(cells of seed and thread count that ran twice or more, those of them with one model)."""
     cells = runs.groupby(["workload", "seed", "threads"]).weights_sha256.agg(["size", "nunique"])
@@ -232,7 +237,7 @@ def results_table(results: Results) -> str:
                 models_text(runs),
                 percent(distance.get("differing", float("nan"))),
                 interval(results.across("churn", framework, network), "churn"),
-                f"{100 * runs.accuracy.mean():.1f} %",
+                f"{100 * mean_accuracy(runs):.1f} %",
                 f"{100 * accuracy_range(runs):.1f}",
                 tested(results, framework, network),
                 cure_text(results, "exact", framework, network),

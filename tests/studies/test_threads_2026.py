@@ -101,6 +101,20 @@ def test_the_widest_range_of_accuracy_at_one_seed_is_that_of_the_runs(runs):
     )
 
 
+def test_mean_accuracies_count_each_seed_and_thread_count_once(runs):
+    once = defaultdict(dict)
+    for run in runs:
+        if run["variant"] == "fixed-seed" and run["part"] == "main":
+            once[run["workload"]][run["seed"], run["threads"]] = float(run["accuracy"])
+    means = {workload: f"{100 * np.mean(list(of.values())):.1f} %" for workload, of in once.items()}
+    table = PAGE.read_text(encoding="utf-8").partition("## Results\n")[2].partition("- **")[0]
+    networks = [f"{name}-{framework}" for framework in ("torch", "keras") for name in module("page").NAMES]
+    column = re.findall(r"^(?:\|[^|]*){5}\| ([\d.]+ %) ", table, flags=re.M)
+    assert column == [means[network] for network in networks]
+    both = f"mean accuracy {means['resnet20-torch']} and {means['resnet20-keras']} of"
+    assert both in (REPOSITORY / "README.md").read_text(encoding="utf-8")
+
+
 def test_readme_has_the_figures_of_the_runs(runs):
     several, ranges, repeats = [], [], []
     for framework in ("torch", "keras"):
