@@ -157,7 +157,8 @@ def try_(
               help="Threads of torch and of numpy's libraries.", show_default="its own")  # fmt: skip
 @click.option("--strict", is_flag=True, help="An operation that is not at the level is an error.")
 @click.option("--level", type=click.Choice(get_args(Level)), default="machine",
-              help="What bits may depend on: nothing but the inputs, or also the CPU and torch.")  # fmt: skip
+              help="threads: bits depend on the CPU and torch too; machine: not so in float32, except in "
+                   "linear algebra, FFT and other operations that --strict refuses.")  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def exact(
