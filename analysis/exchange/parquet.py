@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -12,14 +14,15 @@ from analysis.results.temporary import temporary
 
 
 class ExtraMissingError(ImportError):
-    """An optional package is not installed; the text names the extra."""
+    """An optional package is not installed; the text names it."""
 
 
 def write_parquet(analysis: Analysis, target: Path) -> list[Path]:
     """One file a table into the new folder `target`: runs, epochs and steps with everything the records
     say, and each table of the analysis under `tables/`. Raises ExtraMissingError, FileExistsError."""
     if importlib.util.find_spec("pyarrow") is None:
-        raise ExtraMissingError("Parquet needs pyarrow: pip install 'vbstudy[parquet]'")
+        python = shlex.quote(sys.executable)
+        raise ExtraMissingError(f"Parquet needs pyarrow: `{python} -m pip install pyarrow`")
     if target.exists():
         raise FileExistsError(f"{target} is there already; name another folder")
     from analysis.report.page import detail_tables  # brings matplotlib, which no other export needs

@@ -12,6 +12,9 @@ from typing import Protocol
 from guest.records.run import Message, RunResult, RunSpec
 from orchestrator.errors import PrerequisiteError
 from orchestrator.store.index import Checked
+from orchestrator.text import pip_install
+
+DASK = ("distributed", "bokeh")  # bokeh is for its dashboard
 
 
 class Reports(Protocol):
@@ -56,7 +59,7 @@ class Engine(Protocol):
         guest has stopped."""
 
 
-def require_dask(module: str = "distributed", package: str = "'vbstudy[dask]'") -> None:
+def require_dask(module: str = "distributed", packages: Sequence[str] = DASK) -> None:
     """Raises PrerequisiteError with the line that installs it, or what a cluster needs besides."""
     if importlib.util.find_spec(module) is None:
-        raise PrerequisiteError(f"many hosts need {module}: `pip install {package}`")
+        raise PrerequisiteError(f"many hosts need {module}: `{pip_install(*packages)}`")

@@ -29,6 +29,7 @@ from orchestrator.agent import archive
 from orchestrator.agent.client import AgentClient
 from orchestrator.cores.leases import CoreLeases, host_cores
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError, UsageError
+from orchestrator.providers import inside
 from orchestrator.store.store import Store, now
 from orchestrator.study.messages import did_you_mean
 from orchestrator.study.plan import program_spec
@@ -143,7 +144,7 @@ class ProbeWorker:
                 raise
             raise PrerequisiteError(
                 f"{ask.python} has no {ask.framework}: install it with "
-                f"`pip install 'vbstudy[{ask.framework}]'`"
+                f"`{inside.install(ask.framework, ask.python)}`"
             ) from None
 
     @property

@@ -185,7 +185,7 @@ def _local(table: LocalClusterTable, store: Store, security: Security | None) ->
 
 
 def _ssh(table: SshClusterTable, store: Store) -> Any:
-    require_dask("asyncssh", "asyncssh")
+    require_dask("asyncssh", ["asyncssh"])
     from distributed import SSHCluster
 
     options = _worker_options(table.cores, table.memory_mib)
@@ -209,14 +209,14 @@ def _ssh(table: SshClusterTable, store: Store) -> Any:
     except Exception as error:  # noqa: BLE001  (dask raises plain ones, asyncssh its own)
         raise GuestError(
             f"the ssh cluster was not started: {error}; does `ssh` log in to each of engine.cluster.hosts "
-            "without a question, and has engine.cluster.python there vbstudy[dask]?",
+            "without a question, and has engine.cluster.python there vbstudy and distributed?",
             evidence=repr(error),
         ) from None
 
 
 def job_queue(table: JobQueueTable, security: Security | None) -> Any:
     """A scheduler of its own, to which the jobs of a batch system will come; none is submitted yet."""
-    require_dask("dask_jobqueue", "dask-jobqueue")
+    require_dask("dask_jobqueue", ["dask-jobqueue"])
     import dask_jobqueue  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     options = _worker_options(table.cores, table.memory_mib)

@@ -24,9 +24,11 @@ from orchestrator.cores.leases import host_cores
 from orchestrator.cores.locks import CoreLocks
 from orchestrator.errors import GuestError, PrerequisiteError, VbstudyError
 from orchestrator.inventory import host_name
+from orchestrator.providers import inside
 from orchestrator.providers.virtualbox import checklist
 from orchestrator.providers.virtualbox.checklist import Check
 from orchestrator.store.store import Store
+from orchestrator.text import pip_install
 
 NAMES = 22  # characters of the column of names
 
@@ -77,7 +79,7 @@ def _cpuset(store: Store) -> Check:
 def _dask() -> Check:
     version = _version("distributed")
     if not version:
-        return Check(what="many hosts", found="", missing="pip install 'vbstudy[dask]'")
+        return Check(what="many hosts", found="", missing=pip_install("distributed", "bokeh"))
     return Check(what="many hosts", found=f"dask.distributed {version}")
 
 
@@ -138,7 +140,7 @@ def _virtualbox() -> list[Check]:
 
 def _frameworks() -> list[Check]:
     found = {"torch": _version("torch"), "tensorflow": _version("tensorflow") or _version("tensorflow-cpu")}
-    cures = {name: f"pip install 'vbstudy[{name}]'" for name in found}
+    cures = {name: inside.install(name, sys.executable) for name in found}
     if sys.version_info >= (3, 14):
         cures["tensorflow"] = "TensorFlow has no release for Python 3.14 yet: use Python 3.13"
     return [

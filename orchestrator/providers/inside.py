@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from guest.records.codec import RecordError, from_json
 from guest.records.plain_json import PlainJsonError, parse
+from guest.records.run import Framework
 from orchestrator.errors import GuestError
+from orchestrator.text import pip_install
 from orchestrator.transport.connection import Connection
 
 PROBE = """
@@ -25,6 +27,7 @@ print(json.dumps({
 }))
 """
 FIND = "import importlib.util as u, sys; print(*[name for name in sys.argv[1:] if not u.find_spec(name)])"
+DISTRIBUTIONS = {Framework.TORCH: ("torch",), Framework.TENSORFLOW: ("tensorflow-cpu", "keras")}
 PROBE_TIMEOUT_S = 60
 MAX_CPUS = 65_536
 # For images of the user's own: it works where there is no Python, and reports that.
@@ -91,6 +94,11 @@ def inspect_with_shell(
         model=cpu.get("model name", rest[-1]),
     )
     return seen, tuple(lacking if python else [connection.python])
+
+
+def install(framework: str, python: str) -> str:
+    """The line that gives an interpreter a framework, and what guests need beside it."""
+    return pip_install(*DISTRIBUTIONS[Framework(framework)], "numpy", "safetensors", python=python)
 
 
 def missing_frameworks(connection: Connection, frameworks: list[str]) -> list[str]:

@@ -51,7 +51,8 @@ class LocalProvider:
         if found.returncode != 0:
             return [f"{self._python}: does not run: {found.stderr.strip()[-200:]}"]
         problems = [
-            f"{self._python} has no {framework}: install it with `pip install 'vbstudy[{framework}]'`, "
+            f"{self._python} has no {framework}: install it with "
+            f"`{inside.install(framework, self._python)}`, "
             "or name another interpreter as provider.python in study.toml"
             for framework in found.stdout.split()
         ]

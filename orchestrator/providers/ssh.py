@@ -77,7 +77,8 @@ class SshProvider:
             except GuestError as error:
                 return [error.message]
         problems = [
-            f"{host.host}: {host.python} has no {name}: install it there (pip install {name}), "
+            f"{host.host}: {host.python} has no {name}: install it there with "
+            f"`{inside.install(name, host.python)}`, "
             "or name another interpreter as the host's python in study.toml"
             for name in missing
         ]

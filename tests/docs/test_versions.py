@@ -18,6 +18,7 @@ PACKAGES = {  # rows of the table
     "numpy": "numpy",
     "pandas": "pandas",
 }
+ROOMS = ("analysis", "guest", "orchestrator", "vbstudy")
 EXACT = "torch for exact mode"
 
 
@@ -46,3 +47,8 @@ def test_the_oldest_versions_were_tried_and_the_locked_ones_are_those_of_the_loc
         assert Version(oldest) == Version(promised)
         if row != "Python":
             assert pinned == locked[PACKAGES.get(row, "torch")]
+
+
+def test_no_message_names_an_extra_which_pip_knows_of_a_clone_or_a_release_only():
+    sources = (p for room in ROOMS for p in (REPOSITORY / room).rglob("*") if p.suffix in (".py", ".toml"))
+    assert not [str(path) for path in sources if "vbstudy[" in path.read_text(encoding="utf-8")]

@@ -23,6 +23,7 @@ from guest.records.run import Framework
 from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.files import locked, publish_folder
 from orchestrator.providers import processes
+from orchestrator.providers.inside import DISTRIBUTIONS
 from orchestrator.providers.qemu import scripts
 from orchestrator.text import Say
 from vbstudy import caches
@@ -36,7 +37,6 @@ NOT_IN_IMAGE = (
     "proc", "sys", "dev", "boot", "lib/modules", "usr/lib/modules", "var/lib/apt/lists", "var/cache/apt",
 )  # fmt: skip
 ROOT_SIZE = "4G"  # sparse
-DISTRIBUTIONS = {Framework.TORCH: ("torch",), Framework.TENSORFLOW: ("tensorflow-cpu", "keras")}
 BUILD_TIMEOUT_S = 1800
 MIN_IMAGE_BYTES = 32 << 20
 

@@ -120,7 +120,7 @@ def test_without_dask_it_says_what_to_install(tmp_path, monkeypatch, capsys):
     directory = made(tmp_path, ONE_CPU + CLUSTER)
     monkeypatch.setattr(engine_.importlib.util, "find_spec", lambda name: None)
     assert vbstudy(directory, "sweep") == 3
-    assert "pip install 'vbstudy[dask]'" in capsys.readouterr().err
+    assert "-m pip install distributed bokeh`" in capsys.readouterr().err
     assert cli.run(["worker", "tcp://127.0.0.1:8786"]) == 3
 
 

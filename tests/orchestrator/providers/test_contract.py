@@ -177,4 +177,5 @@ def test_a_missing_framework_is_told_with_its_cure(tmp_path):
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     bare.chmod(0o755)
     text = f"[provider]\npython = {json.dumps(str(bare))}\n" + WORKLOAD
-    assert "pip install 'vbstudy[torch]'" in make(schema.parse(text), Store(tmp_path)).check()[0]
+    line = f"`{bare} -m pip install torch numpy safetensors`"
+    assert line in make(schema.parse(text), Store(tmp_path)).check()[0]
