@@ -135,6 +135,14 @@ def wheels_folder(table: ProjectTable, store: Store) -> Path | None:
     return folder
 
 
+def _check_requirements(table: ProjectTable, folder: Path, where: str) -> None:
+    if table.requirements and not (folder / table.requirements).is_file():
+        raise UsageError(
+            f"{where}: requirements = {table.requirements!r}: the project has no such file; name one of its "
+            "files, or leave the key out for the guest's own Python"
+        )
+
+
 def _prepare(table: ProjectTable, store: Store) -> Snapshot:
     wheels_folder(table, store)
     if not _file(store, table.name).exists():
@@ -153,6 +161,7 @@ def _prepare(table: ProjectTable, store: Store) -> Snapshot:
         tree = _tree_sha256(_entries(folder, where, store))
         if tree != kept.tree_sha256:
             raise UsageError(f"{where}: {folder} changed since the study took it; {remedy}")
+        _check_requirements(table, folder, where)
     return kept
 
 
@@ -172,6 +181,7 @@ def _take(table: ProjectTable, store: Store) -> Snapshot:
         entries = list(_entries(folder, where, store))
         if all(entry[1] == FOLDER for entry in entries):
             raise UsageError(f"{where}: the folder is empty")
+        _check_requirements(table, folder, f"{store.study_file}: workload {table.name!r}")
         size = sum(entry[3] for entry in entries)  # point: project hashed
         if size > LARGE_BYTES:
             raise UsageError(

@@ -75,6 +75,16 @@ def test_a_tilde_is_the_home_of_the_user(project, store, monkeypatch):
         snapshots.prepare(parsed, store)
 
 
+def test_requirements_that_a_project_lacks_are_an_error_before_its_snapshot(project, store):
+    parsed = schema.parse((STUDY % "../mine").replace("command", 'requirements = "r.txt"\ncommand'))
+    with pytest.raises(UsageError, match=r"requirements = 'r\.txt': the project has no such file; name one"):
+        snapshots.prepare(parsed, store)
+    assert not list(store.projects.iterdir())
+    prepare(store)
+    with pytest.raises(UsageError, match="has no such file"):
+        snapshots.prepare(parsed, store)
+
+
 def test_wheels_that_are_not_there_are_told(project, store):
     parsed = schema.parse((STUDY % "../mine").replace("command", 'wheels = "wheels"\ncommand'))
     with pytest.raises(UsageError, match=r"wheels = 'wheels': no such folder"):
