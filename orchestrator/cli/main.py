@@ -103,6 +103,8 @@ def run(arguments: list[str] | None = None) -> int:
         return UsageError.exit_code
     except click.ClickException as error:
         click.echo(f"vbstudy: {error.format_message()}", err=True)
+        if isinstance(error, click.NoSuchOption) and error.ctx is not None and error.ctx.command is cli:
+            _name_its_commands(error.option_name)
         if isinstance(error, click.UsageError) and error.ctx is not None:
             click.echo(f"try: {error.ctx.command_path} --help", err=True)
         return UsageError.exit_code
@@ -116,6 +118,14 @@ def run(arguments: list[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001  (whatever nobody expected)
         return _print_error(_unforeseen(error), options.verbose)
     return EXIT_DONE
+
+
+def _name_its_commands(option: str) -> None:
+    """Of an option that was given before its command."""
+    commands = cli.commands.items()
+    having = [name for name, command in commands if any(option in each.opts for each in command.params)]
+    if having:
+        click.echo(f"{option} stands behind its command: {', '.join(having)}", err=True)
 
 
 def _has_current_folder() -> bool:

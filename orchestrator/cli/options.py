@@ -112,7 +112,10 @@ class Options:
 
     def folder(self) -> Path:
         if not os.path.isdir(self.directory):  # noqa: PTH112  (a Path raises for a name that is too long)
-            raise UsageError(f"-C {self.directory!s:.200}: is not a folder")
+            path = str(self.directory)
+            new = len(path) <= 200 and not os.path.lexists(path)
+            make = f"; make it: mkdir -p {shlex.quote(path)}" if new else ""
+            raise UsageError(f"-C {path:.200}: is not a folder{make}")
         return self.directory
 
     def store(self) -> Store:

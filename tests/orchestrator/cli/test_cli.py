@@ -214,8 +214,20 @@ def test_harden_without_a_study_first_names_the_default_one_and_its_trainings(vb
 
 
 def test_a_folder_that_is_not_there_is_told(capsys):
-    assert cli.run(["-C", "/no/such/folder", "status"]) == 2
-    assert "-C /no/such/folder: is not a folder" in capsys.readouterr().err
+    assert cli.run(["-C", "/no/such/a folder", "status"]) == 2
+    make = "make it: mkdir -p '/no/such/a folder'\n"
+    assert f"-C /no/such/a folder: is not a folder; {make}" in capsys.readouterr().err
+    assert cli.run(["-C", "/etc/passwd", "status"]) == 2
+    assert "-C /etc/passwd: is not a folder\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "behind"),
+    [("--rerun", ["--rerun stands behind its command: verify"]), ("--no-such-option", [])],
+)
+def test_an_option_before_its_command_is_named_with_its_commands(capsys, option, behind):
+    assert cli.run([option, "verify"]) == 2
+    assert capsys.readouterr().err.splitlines()[1:-1] == behind
 
 
 def test_init_writes_a_study_once_and_never_over_another(vbstudy, tmp_path):
