@@ -1,6 +1,6 @@
-"""The tiers of hardening: what can be done so that a training gives the same bits on any thread count, from
-the cheapest to the most expensive. Each is described here once: what is set before the framework is
-imported, with how many threads it computes, where it does not apply, and the lines that a user pastes."""
+"""The tiers of hardening: what can be done so that a training gives the same bits on any thread count, in
+this order. Each is described here once: what is set before the framework is imported, with how many threads
+it computes, where it does not apply, and the lines that a user pastes."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def harden(
                                               one, of the default study
 
     \b
-    Trains with each tier, the cheapest first, on each CPU count:
+    Trains with each tier, in this order, on each CPU count:
         0 seeds             1 switches      2 environment
         3 logical-threads   4 exact         5 one-thread
 

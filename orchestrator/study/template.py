@@ -29,7 +29,7 @@ TEMPLATE = """\
 
 name = "{name}"
 seed = 1                        # of every factor, where seeds are fixed
-# seeds = 1                     # 10: seeds 1 to 10 in turn, the same on every thread count (at least 5)
+# seeds = 1                     # 10: seeds 1 to 10 in turn, the same on every thread count (F4: at least 6)
 # repetitions = 3               # runs of each condition; with several seeds as many as seeds;
                                 # `vbstudy sweep --runs N` overrides it
 # repetitions_at_most = {{}}      # {{ exact = 3 }}: the most runs of a variant, also of --runs N
