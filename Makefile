@@ -31,7 +31,7 @@ VERSION := -c 'import sys; print(sys.version_info[:2])'
 same-version:
 ifneq ($(origin PYTHON),file)
 	@test ! -e $(BIN)/python || test "$$($(BIN)/python $(VERSION))" = "$$($(PYTHON) $(VERSION))" \
-	  || { echo "make: $(VENV) has another version of Python than $(PYTHON); name another folder: make install PYTHON=$(PYTHON) VENV=.venv-$(notdir $(PYTHON))" >&2; exit 3; }
+	  || { echo "make: $(PYTHON) is missing, or $(VENV) has another version of Python; install it (apt install python3), or name another folder: make install PYTHON=$(PYTHON) VENV=.venv-$(notdir $(PYTHON))" >&2; exit 3; }
 endif
 
 demo: install ## the whole study on this machine: provision, sweep, analyze

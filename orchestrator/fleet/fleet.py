@@ -123,6 +123,7 @@ class Fleet:
             return
         self._unfit.pop(host, None)
         self._silent.pop(host, None)
+        self._away = max(0, self._away - (not again))
         trouble = described.get("trouble", "")
         if not trouble and not room.cpus:
             trouble = "offers no resource `vcpu`"
@@ -144,7 +145,6 @@ class Fleet:
         if self._cpus and described["cpu"] not in self._cpus:
             self.notify("its CPU differs from those of other hosts; its models may differ for that reason")
         self._cpus.add(described["cpu"])
-        self._away = max(0, self._away - 1)
         self.packing.add_host(host, room)  # point: host found
         for run in at_hand:
             if (self.store.runs / run / RECORD).is_file():

@@ -92,7 +92,8 @@ async def _serve(
     notify: Say,
 ) -> None:
     ended = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    hang_up = () if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else (signal.SIGHUP,)  # as of nohup
+    for number in (signal.SIGINT, signal.SIGTERM, *hang_up):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     resources = {"vcpu": len(host.cores), "memory": memory_limit_mib or host_memory_mib()}
     since, told = time.monotonic(), ""

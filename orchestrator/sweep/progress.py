@@ -130,8 +130,9 @@ class SweepProgress:
             self._print(f"  | {plain(line)}")  # so that none is taken for a line of vbstudy
 
     def report(self, text: str) -> None:
-        """Prints a line, much of which may come from hosts and guests."""
-        self._print(plain(text, 2000))
+        """Prints lines, much of which may come from hosts and guests."""
+        for line in text.splitlines():
+            self._print(plain(line, 2000))
 
     def _print(self, text: str) -> None:
         """With rich's markup."""

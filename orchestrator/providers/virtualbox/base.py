@@ -117,6 +117,8 @@ class Base:
         made = self._made_from(self._file)
         source = self._api.call("base image", lambda vbox: _complete(vbox, made))
         if source is None:
+            if not self._file.exists():
+                raise _gone(self._file)  # before anything of the base that was made of it is removed
             self._notify(f"making the base of the guests from {self._file.name}")
             made.remove()  # what a killed orchestrator left of it
             made.folder.mkdir(parents=True)
@@ -141,10 +143,7 @@ class Base:
         elif len(bases) == 1:
             (folder,) = bases
         else:
-            raise PrerequisiteError(
-                f"{file}: is gone, and guests are made from it: put it back; where study.toml has its url, "
-                "`vbstudy provision` fetches it"
-            )
+            raise _gone(file)
         return VirtualBoxMachine(self._api, folder, self._mark, "base image")
 
     def _from_disk(self, made: VirtualBoxMachine, file: Path) -> None:
@@ -230,6 +229,13 @@ class Base:
             self._source = None
             for folder in sorted(self._folder.glob("base-*")):
                 VirtualBoxMachine(self._api, folder, self._mark, "base image").remove()
+
+
+def _gone(file: Path) -> PrerequisiteError:
+    return PrerequisiteError(
+        f"{file}: is gone, and guests are made from it: put it back; where study.toml has its url, "
+        "`vbstudy provision` fetches it"
+    )
 
 
 def _complete(vbox: Vbox, made: VirtualBoxMachine) -> Source | None:

@@ -1,7 +1,6 @@
 """Real schedulers, workers and sweeps as processes of their own, on the loopback."""
 
 import contextlib
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -26,8 +25,10 @@ class Fleet:
     def scheduler(self) -> subprocess.Popen:
         where = ("--host", self.address if self._tls else "127.0.0.1", "--port", str(self.port))
         command = ("distributed.cli.dask_scheduler", *where, *DASHBOARD, *self._tls)
+        listens = "Scheduler at:"
+        before = self.log("scheduler").count(listens)
         process = self._start("scheduler", "-m", *command)
-        wait_until(lambda: answers(self.port), process)
+        wait_until(lambda: self.log("scheduler").count(listens) > before, process)
         return process
 
     def worker(self, name: str, *options: str) -> subprocess.Popen:
@@ -85,8 +86,3 @@ def fleet(folder: Path, **options):
 def working_in(folder: Path, cpus: int) -> bool:
     """Whether a run is under way in a guest of the worker with that folder."""
     return any(folder.glob(f"*/slot-*/guests/{guest_spec(cpus).name}/out/*"))
-
-
-def answers(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

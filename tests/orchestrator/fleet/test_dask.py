@@ -276,7 +276,7 @@ def test_a_worker_says_what_it_waits_for_and_a_second_one_in_its_folder_what_to_
         wait_until(lambda: "does not answer; waiting for it" in there.log("host"), waiting)
         impatient = [sys.executable, "-m", "vbstudy", "worker", there.address, "--wait", "1"]
         done = subprocess.run(
-            [*impatient, "--folder", str(tmp_path / "x")], stderr=subprocess.PIPE, text=True, timeout=120
+            [*impatient, "--folder", str(tmp_path / "x")], stderr=subprocess.PIPE, text=True, timeout=600
         )
         assert done.returncode == 4
         assert f"the scheduler {there.address} did not answer within --wait 1 s" in done.stderr

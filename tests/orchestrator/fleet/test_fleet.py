@@ -245,6 +245,16 @@ def test_an_unfit_host_ends_nothing_while_another_may_come_back(fleet, monkeypat
         fleet._require_hosts(False)
 
 
+def test_a_host_that_comes_back_unfit_is_not_waited_for(fleet, monkeypatch):
+    monkeypatch.setattr(fleets, "ask", Mock(return_value={"trouble": "there is no qemu"}))
+    fleet.packing.drop_host(HOST)
+    fleet._host_lost(HOST, [])
+    fleet._found(None, None, "tcp://host:2", Room(cpus=1))
+    fleet._idle_since -= fleets.PATIENCE_S + 1
+    with pytest.raises(PrerequisiteError, match="no qemu"):
+        fleet._require_hosts(False)
+
+
 def test_an_unfit_host_that_the_scheduler_has_no_more_is_forgotten(fleet):
     fleet._refuse("tcp://host:2", PrerequisiteError("host 2: there is no qemu"))
     fleet._refuse("tcp://host:3", PrerequisiteError("host 3: there is no qemu"))

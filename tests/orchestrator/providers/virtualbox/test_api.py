@@ -306,24 +306,27 @@ def test_virtualbox_forgets_an_image_that_it_got_to_know_by_copying_it(tmp_path,
     assert vbox.root.hard_disks == before
 
 
-@pytest.mark.parametrize("bases", [0, 1, 2])
-def test_guests_of_an_image_that_was_deleted_go_on_with_the_base_that_was_made_of_it(tmp_path, bases):
+@pytest.mark.parametrize(("bases", "accessible"), [(0, True), (1, True), (1, False), (2, True)])
+def test_guests_of_an_image_that_was_deleted_go_on_with_the_base_that_was_made_of_it(
+    tmp_path, bases, accessible
+):
     vbox, folders = vbox_of((7, 2)), [tmp_path / "guests" / f"base-{number}" for number in range(bases)]
     for folder in folders:
         folder.mkdir(parents=True)
     vbox.root.find_machine = lambda name: Fake(
         settings_file_path=str(folders[0] / "a.vbox"),
-        accessible=True,
+        accessible=accessible,
         snapshot_count=1,
         current_snapshot=Fake(id_p="1-2"),
     )
     table = parse(f'[provider]\nkind = "virtualbox"\nbase = "a.vdi"\n{WORKLOAD}').provider
     made = base.Base(connected(vbox), table, tmp_path, tmp_path / "guests", lambda text: None)
-    if bases == 1:
+    if bases == 1 and accessible:
         assert made.source() == base.Source(machine=host_name(folders[0]), snapshot="1-2")
     else:
         with pytest.raises(PrerequisiteError, match="a.vdi: is gone, .*: put it back"):
             made.source()
+        assert all(folder.is_dir() for folder in folders)
 
 
 def test_a_task_that_does_not_end_is_told():
