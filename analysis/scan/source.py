@@ -15,7 +15,7 @@ from dataclasses import dataclass
 BOMS = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF8, "utf-8-sig"),
         (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))  # fmt: skip
 _MAGIC = re.compile(r"^(\s*)(?:[%!?]|\w[\w.]*\?{1,2}\s*$)")
-_MAGIC_VALUE = re.compile(r"^(\s*[\w, ]+=\s*)[!%].*$")
+_MAGIC_VALUE = re.compile(r"^(\s*\w[\w, ]*=\s*)[!%].*$")
 _FOREIGN_CELL = re.compile(r"^\s*%%(?!time\b|timeit\b|capture\b|prun\b|python3?\b)")
 
 

@@ -34,7 +34,7 @@ from analysis.scan.source import (
     plain_f_strings,
 )
 
-_COMMENT = re.compile(r"#\s*vbstudy:\s*([^#]*?)\s*(?=#|$)")
+_COMMENT = re.compile(r"#\s*vbstudy:([^#]*)")
 _IGNORE = re.compile(r"ignore(?:\s*\[([^\]]*)\](?:\s.*)?|(?:\s+-.*)?)")  # a reason may follow
 _FETCHES = re.compile(
     rb"%%(?:writefile|file|bash|sh|script|run)\b|[!%]\s*(?:run|load|store|pylab|cp|mv|ln|git|wget|curl|gdown|gsutil|unzip"
@@ -225,7 +225,9 @@ def _ignored(facts: FileFacts, cell: Cell) -> None:
     if "vbstudy:" not in cell.text:
         return
     where = f"cell {cell.number}, " if cell.number else ""
-    found = ((n, each[1]) for n, comment in comments(cell.text) for each in _COMMENT.finditer(comment))
+    found = (
+        (n, each[1].strip()) for n, comment in comments(cell.text) for each in _COMMENT.finditer(comment)
+    )
     for number, words in found:
         said = _IGNORE.fullmatch(words)
         if said is None:

@@ -49,7 +49,7 @@ _ASKS = re.compile(
 _NEEDED = re.compile(r"\b(?:requirements?|dependenc(?:y|ies)|prerequisites?|required)\b", re.IGNORECASE)
 _NAMED = re.compile(rf"(?<![\w/.-])({_KNOWN})(?![\w/-]|\.\w)", re.IGNORECASE)
 _ALONE = re.compile(  # a line of a code block that is no code: `Python 3.6`, `torch==1.0`
-    rf"^\s*(?:[-*•]\s*)?(?:{_KNOWN})\s*(?:[:(=<>~≥]|==|>=|version|v)*\s*\d[\w.*+ /,()-]*$", re.IGNORECASE
+    rf"^\s*(?:[-*•]\s*)?(?:{_KNOWN})\s*(?:[:(=<>~≥]|version|v)*\s*\d[\w.*+ /,()-]*$", re.IGNORECASE
 )
 _BADGE = re.compile(r"shields\.io/badge/([^?)\s\"'>\]]{1,200})")
 _SECTION = re.compile(
@@ -97,6 +97,7 @@ def software(text: str) -> Iterator[Stated]:
 
 
 def _versions(text: str, line: int) -> Iterator[Stated]:
+    text = re.sub(r"\s+", " ", text)  # the pattern has optional blanks side by side
     for match in _VERSIONED.finditer(text):
         sign, version, more, others = match[2] or "", match[3], match[4], match[5] or ""
         if f"{sign}{version}" == "<3" and match[0].endswith("<3") and not text[match.end() :].strip():

@@ -36,9 +36,7 @@ _AFTER = re.compile(
     r"\s*(?:$|[;,#(]|--|\d)"
 )  # what may follow a requirement; "required packages:" is a sentence
 _BUILT = re.compile(r"^[\w.-]+=[\w.!+-]+=\w+$")  # as `conda list --export` writes it
-_CONDA = re.compile(
-    r"^(?:[\w./-]+::)?([A-Za-z_][\w.-]*)\s*(?:([=<>!~]=?[^=\s]+(?:,[^=\s]+)*)(?:=(\S+))?|\s+(\S.*))?$"
-)
+_CONDA = re.compile(r"^(?:[\w./-]+::)?([A-Za-z_][\w.-]*)\s*(?:([=<>!~]=?[^=\s]+)(?:=(\S+))?|\s+(\S.*))?$")
 _EXPLICIT = re.compile(r"^https?://\S+/([A-Za-z_][\w.-]*?)-(\d[^-/]*)-[^-/]+\.(?:conda|tar\.bz2)")
 
 

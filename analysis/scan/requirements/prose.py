@@ -10,7 +10,7 @@ from dataclasses import dataclass
 LONGEST_LINE = 2000  # characters; what is longer is data, no prose and no requirement
 _FENCE = re.compile(r"^\s*(?:(?:[-*+>]|\d+[.)])\s+)?(`{3,}|~{3,})(.*)$")
 _ITEM = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s")
-_HEADING = re.compile(r"^\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$|^\*\*([^*]+)\*\*:?\s*$")
+_HEADING = re.compile(r"^\s{0,3}#{1,6}\s+(.*)$|^\*\*([^*]+)\*\*:?\s*$")
 _UNDERLINE = re.compile(r"^\s*(?:={3,}|-{3,}|~{3,})\s*$")
 _STARTS_ANEW = re.compile(r"^\s*(?:[-*+•]\s|\d+[.)]\s|\||>|#)")
 _END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z0-9\"'(\[*_])")
@@ -62,7 +62,7 @@ def sentences(text: str) -> Iterator[Sentence]:
             yield from _split(paragraph, heading)
             paragraph = []
         if title:
-            heading = (title[1] or title[2] or "").strip()
+            heading = (title[2] or title[1].rstrip().rstrip("#")).strip()
             yield Sentence(heading, number, heading)
         elif line.strip():
             paragraph.append((number, line))

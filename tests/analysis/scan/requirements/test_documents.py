@@ -177,6 +177,24 @@ def test_arbitrary_prose_gives_quotes_from_lines_that_exist(text):
 @pytest.mark.parametrize(
     "text",
     [
+        f"# Installation\n\n```\npython {'=' * 900}x\n```\n",
+        f"# Notes\n\nPython{' ' * 900}is used here\n",
+        f"# Notes{' ' * 1900}#x\n",
+    ],
+)
+def test_long_runs_of_signs_and_blanks_are_read_at_once(text: str):
+    assert list(documents.software(text)) == []
+    assert list(documents.hardware(text)) == []
+
+
+@pytest.mark.parametrize(("line", "title"), [("## A ##", "A"), ("# A # #  ", "A #"), ("# ##", "")])
+def test_headings_end_before_their_closing_signs(line: str, title: str):
+    assert [each.heading for each in sentences(line)] == [title]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "The survey asks four core questions.",
         "There are three core ideas and 2 core modules.",
         "It uses the `tensorflow-gpu` package, so CUDA and cuDNN are needed.",

@@ -100,6 +100,11 @@ def test_a_line_of_megabytes_is_passed_over_at_once():
         assert {each.name for each in parser(text)} <= {"numpy"}
 
 
+def test_a_conda_entry_of_many_commas_is_read_at_once():
+    assert listed.conda(f"a>1{',1' * 900} x", 1) is None
+    assert listed.conda("a>=1,2,=b", 1) == ("a", ">=1,2,=b", True, 1)
+
+
 def test_conda_locks_of_both_kinds():
     explicit = "@EXPLICIT\nhttps://repo.anaconda.com/pkgs/main/linux-64/numpy-1.16.4-py37h7e9f1db_0.tar.bz2\n"
     assert told(listed.conda_lock(explicit)) == [("numpy", "==1.16.4", True, 2)]
