@@ -16,6 +16,7 @@ BOMS = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codec
         (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))  # fmt: skip
 _MAGIC = re.compile(r"^(\s*)(?:[%!?]|\w[\w.]*\?{1,2}\s*$)")
 _MAGIC_VALUE = re.compile(r"^(\s*\w[\w, ]*=\s*)[!%].*$")
+_TEXT_OR_COMMENT = re.compile(r"(\"{3}|'{3}).*?(?:\1|\Z)|([\"'])(?:\\.|(?!\2)[^\\\n])*\2?|#[^\n]*", re.DOTALL)
 _FOREIGN_CELL = re.compile(r"^\s*%%(?!time\b|timeit\b|capture\b|prun\b|python3?\b)")
 
 
@@ -91,16 +92,20 @@ def notebook_cells(data: bytes) -> list[Cell]:
         if isinstance(source, list):
             source = "".join(part for part in source if isinstance(part, str))
         if isinstance(source, str) and not _FOREIGN_CELL.match(source):
-            found.append(Cell(number, "\n".join(_without_magics(source.split("\n")))))
+            found.append(Cell(number, "\n".join(_without_magics(source))))
     return found
 
 
-def _without_magics(lines: list[str]) -> Iterator[str]:
-    """The lines, empty where a magic goes on from the line before."""
-    goes_on = False
-    for line in lines:
-        kept = "" if goes_on else _without_magic(line)
+def _without_magics(source: str) -> Iterator[str]:
+    """The lines, empty where a magic goes on from the line before. Within brackets none begins: `% loss` is
+    an operator there."""
+    goes_on, depth = False, 0
+    code = _TEXT_OR_COMMENT.sub(lambda found: "\n" * found[0].count("\n"), source)
+    for line, words in zip(source.split("\n"), code.split("\n"), strict=True):
+        kept = line if depth else "" if goes_on else _without_magic(line)
         goes_on = kept != line and line.endswith("\\")
+        if kept == line:
+            depth = max(0, depth + sum(map(words.count, "([{")) - sum(map(words.count, ")]}")))
         yield kept
 
 

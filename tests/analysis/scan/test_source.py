@@ -107,3 +107,31 @@ def test_f_strings_of_python_3_12_are_read_by_older_ones(new: str, old: str):
 def test_a_magic_ends_where_its_last_line_does(magic: str, read: str):
     cells = [{"cell_type": "code", "source": magic}]
     assert [cell.text for cell in notebook_cells(json.dumps({"cells": cells}).encode())] == [read]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print(\n    'loss %.3f'\n    % loss.item()\n)",
+        "if (\n    a\n    != b\n):\n    pass",
+        "x = [\n    (a)\n    % b,  # )]\n    y\n    % z,\n]",
+    ],
+)
+def test_an_operator_that_begins_a_line_within_brackets_is_no_magic(code: str):
+    cells = [{"cell_type": "code", "source": f"%time\n{code}\n!ls (\n%pylab"}]
+    (cell,) = notebook_cells(json.dumps({"cells": cells}).encode())
+    assert cell.text == f"pass\n{code}\npass\npass"
+
+
+@pytest.mark.parametrize("code", ["x = '('  # [", '"""\n( it\'s\n"""', r"x = '\'('", "x = ''"])
+def test_brackets_of_texts_and_comments_hide_no_magic(code: str):
+    cells = [{"cell_type": "code", "source": f"{code}\n%time"}]
+    (cell,) = notebook_cells(json.dumps({"cells": cells}).encode())
+    assert cell.text == f"{code}\npass"
+
+
+@given(st.text(alphabet="([{)]}%!?'\"#\\\n ax="))
+def test_any_cell_keeps_its_lines(code: str):
+    cells = [{"cell_type": "code", "source": code}]
+    for cell in notebook_cells(json.dumps({"cells": cells}).encode()):
+        assert cell.text.count("\n") == code.count("\n")
