@@ -16,6 +16,8 @@ from packaging.utils import canonicalize_name
 
 from analysis.scan.requirements.listed import Stated, is_exact, requirement
 
+_LISTS = re.compile(r"^(?:\[options|[^#\n]*dependenc)", re.MULTILINE)  # of setup.cfg, of pyproject.toml
+
 
 class ManifestError(ValueError):
     """The text says what is wrong in the file, and where."""
@@ -35,7 +37,7 @@ def pyproject(text: str) -> Iterator[Stated]:
             lists += [environment.get("dependencies"), environment.get("extra-dependencies")]
     for entries in lists:
         for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, str) and (found := requirement(entry, _line(text, entry))):
+            if isinstance(entry, str) and (found := requirement(entry, _entry_line(text, entry))):
                 yield found
     pixi = _table(data, "tool", "pixi")
     features = [entry for entry in _table(pixi, "feature").values() if isinstance(entry, dict)]
@@ -119,7 +121,7 @@ def setup_cfg(text: str) -> Iterator[Stated]:
     if parser.has_section("options.extras_require"):
         entries += [value for _, value in parser.items("options.extras_require")]
     for line in "\n".join(entries).splitlines():
-        if (line := line.split("#")[0].strip()) and (found := requirement(line, _line(text, line))):
+        if (line := line.split("#")[0].strip()) and (found := requirement(line, _entry_line(text, line))):
             yield found
     if python := parser.get("options", "python_requires", fallback="").strip():
         yield Stated("python", python, is_exact(python), _line(text, "python_requires"))
@@ -216,6 +218,15 @@ def _lines_of(text: str, matches: Iterable[re.Match[str]]) -> dict[str, int]:
 def _key_line(text: str, name: str) -> int:
     found = re.search(rf"""^\s*["']?{re.escape(name)}["']?\s*=""", text, re.MULTILINE)
     return text.count("\n", 0, found.end()) + 1 if found else _line(text, name)
+
+
+def _entry_line(text: str, entry: str) -> int:
+    """The line of an entry of a list: in quotes, or alone on its line or after a key."""
+    words = re.escape(entry)
+    pattern = re.compile(rf"""["']{words}["']|(?:^|=)[ \t]*{words}[ \t]*(?:#|$)""", re.MULTILINE)
+    lists = _LISTS.search(text)
+    found = pattern.search(text, lists.start() if lists else 0) or pattern.search(text)
+    return text.count("\n", 0, found.end()) + 1 if found else _line(text, entry)
 
 
 def _line(text: str, needle: str) -> int:

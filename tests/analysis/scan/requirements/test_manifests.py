@@ -98,6 +98,23 @@ def test_setup_cfg():
     ]
 
 
+def test_a_requirement_has_its_line_whatever_else_has_its_name():
+    text = '[project]\nname = "torch-thing"\ndescription = "numpy tools"\nkeywords = ["torch"]\n'
+    text += 'dependencies = [\n  "torch-geometric",\n  "torch",\n  "numpy",\n]\n'
+    assert [(each.name, each.line) for each in manifests.pyproject(text)] == [
+        ("torch-geometric", 6),
+        ("torch", 7),
+        ("numpy", 8),
+    ]
+    text = "[metadata]\nname = numpy\ndescription = torch tools\n"
+    text += "[options]\ninstall_requires =\n    torch-geometric\n    torch  # any\n    numpy\n"
+    assert [(each.name, each.line) for each in manifests.setup_cfg(text)] == [
+        ("torch-geometric", 6),
+        ("torch", 7),
+        ("numpy", 8),
+    ]
+
+
 def test_setup_py_is_read_and_never_run():
     text = """\
 import os
