@@ -15,7 +15,7 @@ from analysis.scan.lint.models.frozen import WORD, frozen
 from analysis.scan.lint.models.idle import idle_lines, remade_lines
 from analysis.scan.lint.models.resumed import EXISTS, handed_back, loads_if_there, resumed
 from analysis.scan.lint.order.kept import kept_in_order
-from analysis.scan.lint.python2 import as_python_3
+from analysis.scan.lint.python2 import as_python_3, without_async_names
 from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import RULES
 from analysis.scan.lint.syntax.choices import Function, record_choices
@@ -183,9 +183,13 @@ def _parse(facts: FileFacts, cell: Cell) -> ast.Module | None:
                 tree = ast.parse(plain_f_strings(cell.text))
     except SyntaxError as error:
         text = f"{where}line {error.lineno}: {error.msg}; not linted"
+        if "async" in cell.text and (tree := _parse_older(without_async_names(cell.text))):
+            _keep_lines(facts, cell.text.replace("\t", " "))
+            facts.note(f"{where}line {error.lineno}: async is a keyword since Python 3.7; linted as a name")
+            return tree
         lines = _LINE_END.split(cell.text)
         of_python_2 = _PYTHON_2.search(lines[min(error.lineno or 1, len(lines)) - 1])
-        tree = _parse_python_2(cell.text)
+        tree = _parse_older(as_python_3(cell.text))
         if of_python_2 or tree is not None:
             said = "not linted (2to3 converts it)" if tree is None else "linted as Python 3"
             text = f"{where}line {error.lineno}: is Python 2, which ended in 2020; {said}"
@@ -212,11 +216,11 @@ def _keep_lines(facts: FileFacts, text: str) -> None:
                 facts.texts[number] = line
 
 
-def _parse_python_2(text: str) -> ast.Module | None:
+def _parse_older(text: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(as_python_3(text))
+            return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

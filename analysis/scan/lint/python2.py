@@ -22,7 +22,6 @@ _REWRITTEN = tuple(
         (r"(?<![\w.])(0[xX][\da-fA-F]+|\d+)[lL]\b", r"\1"),
         (r"\b[uU][rR](?=[\"'])", "r"),
         (r"\blambda\s*\(([\w\s,]+)\)\s*:", r"lambda \1:"),
-        (r"\basync(?=\s*=[^=])", "async_"),  # a name until Python 3.7: `x.cuda(async=True)`
     )
 )  # fmt: skip
 _PYTHON_3 = re.compile(
@@ -30,11 +29,20 @@ _PYTHON_3 = re.compile(
 )
 
 
+_ASYNC = re.compile(r"\basync(?=\s*=[^=])")
+
+
+def without_async_names(text: str) -> str:
+    """`x.cuda(async=True)`, which Python has read until 3.6, as `x.cuda(asynk=True)`."""
+    return _ASYNC.sub("asynk", text)
+
+
 def as_python_3(text: str) -> str:
     """The text with the statements of Python 2 rewritten. One that has statements of Python 3 too runs on
     neither, and is given back as it is."""
     if _PYTHON_3.search(text):
         return text
+    text = without_async_names(text)
     for pattern, new in _REWRITTEN:
         text = pattern.sub(new, text)
     return text.expandtabs(8)

@@ -56,6 +56,18 @@ def test_draws_of_python_2_are_found():
     assert [(each.rule, each.place.line) for each in found] == [("VB101", 6)]
 
 
+@pytest.mark.parametrize("line", ["print('x', 'y')", "print(f'{x} y')", "print('é');\tx"])
+def test_async_is_a_name_until_python_3_6(line: str):
+    text = f"import random\n{line}; x = y.cuda(async=True); random.shuffle(x)\n"
+    text += "loss.backward()\noptimizer.step()\n"
+    facts, newer = (lint_file("train.py", each.encode()) for each in (text, text.replace("async", "other")))
+    assert [note.text for note in facts.notes] == [
+        "line 2: async is a keyword since Python 3.7; linted as a name"
+    ]
+    found, expected = (lint_project([each], {}, frozenset(("VB101",))) for each in (facts, newer))
+    assert found == expected != []
+
+
 def test_what_python_2_prints_into_a_file_is_written():
     text = "import os\nrows = open('rows.txt', 'w')\nfor name in os.listdir('train'):\n    rows.write(name)\n"
     for written in (text, text.replace("rows.write(name)", "print >>rows, name; print 'one'")):
