@@ -284,7 +284,7 @@ def _fix(found: Scan, options: Options, *, write: bool) -> None:
             raise StoreError(f"{each.path}: cannot be written: {error.strerror}") from None
         calls, files = calls + each.calls, files + 1
     done = f"{counted(calls, 'listing')} in {counted(files, 'file')}"
-    then = "sorted" if write else "to sort; --fix write changes them" if calls else "to sort"
+    then = "sorted" if write else "to sort; git apply -p1 or --fix write changes them" if calls else "to sort"
     options.reporter()(f"{done} {then}")
 
 

@@ -225,7 +225,7 @@ def test_the_diff_is_one_that_git_applies(tmp_path, monkeypatch, end, last):
     monkeypatch.setattr(fix, "CONTEXT", 2)
     found = only_fix(Path("a folder"))
     assert found.calls == 8
-    subprocess.run(["git", "apply", "--unidiff-zero", "-"], input=found.diff(), check=True)
+    subprocess.run(["git", "apply", "-p1", "--unidiff-zero", "-"], input=found.diff(), check=True)
     assert (tmp_path / name).read_bytes() == found.after
 
 
@@ -235,21 +235,21 @@ def test_the_diff_is_one_that_git_applies(tmp_path, monkeypatch, end, last):
         ("other", "../src", "."),
         ("other", "{}", "."),
         ("src", "..", "src"),
-        ("src", "{}/src/main.py", "src"),
+        ("src", "{}/src/src/main.py", "src"),
         (".", "{}", "."),
         ("..", "{}", ".."),
     ],
 )
 def test_a_diff_is_applied_in_the_current_folder_or_at_the_root(tmp_path, monkeypatch, here, named, applied):
     root = tmp_path / "project"
-    for folder in (root / "src", root / "other"):
+    for folder in (root / "src" / "src", root / "other"):
         folder.mkdir(parents=True)
     subprocess.run(["git", "init", "-q", root], check=True)
-    (root / "src" / "main.py").write_text(LISTING)
+    (root / "src" / "src" / "main.py").write_text(LISTING)
     monkeypatch.chdir(root / here)
     diff = only_fix(Path(named.format(root))).diff()
-    subprocess.run(["git", "apply", "-"], input=diff, cwd=root / applied, check=True)
-    assert (root / "src" / "main.py").read_text() == SORTED
+    subprocess.run(["git", "apply", "-p1"], input=diff, cwd=root / applied, check=True)
+    assert (root / "src" / "src" / "main.py").read_text() == SORTED
 
 
 def test_a_written_file_keeps_its_permissions_and_leaves_nothing_beside_it(tmp_path):

@@ -376,7 +376,7 @@ def test_a_fix_is_shown_and_written_only_when_asked(folder, capsys, monkeypatch)
         "--- a/bad/main.py\n+++ b/bad/main.py\n@@ -1,3 +1,3 @@\n import os, torch\n"
         "-x = [load(n) for n in os.listdir('d')]\n+x = [load(n) for n in sorted(os.listdir('d'))]\n f(x)\n"
     )
-    assert "1 listing in 1 file to sort; --fix write changes them" in shown.err
+    assert "1 listing in 1 file to sort; git apply -p1 or --fix write changes them" in shown.err
     assert (folder / "bad" / "main.py").read_text() == text
     assert run(["scan", "--fix", "write", "bad"]) == 0
     written = capsys.readouterr()
