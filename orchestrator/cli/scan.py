@@ -106,7 +106,7 @@ def scan(
 
     from analysis.scan.files import checked_pattern
     from analysis.scan.kept import without
-    from analysis.scan.lint.rules import chosen
+    from analysis.scan.lint.rules import EVERYWHERE, chosen
     from analysis.scan.printed import print_notes
     from analysis.scan.results import Level
     from guest.records.printable import counted
@@ -117,12 +117,17 @@ def scan(
         )
     projects = _projects(paths, each)
     own = _settings(projects, each)
-    more, but = _codes(extend_select) or own.extend_select, _codes(ignore) or own.ignore
-    try:
-        rules = chosen(_codes(select) or own.select, but)
-        rules |= chosen(more, but) if more else frozenset()
+    asked, added, but = _codes(select), _codes(extend_select), _codes(ignore)
+    more = added or own.extend_select
+    try:  # what an option selects, only an option ignores
+        rules = chosen(asked or own.select, but or (() if asked else own.ignore))
+        rules |= chosen(more, but or (() if added else own.ignore)) if more else frozenset()
     except ValueError as error:
         raise UsageError(f"--select, --extend-select, --ignore: {error}") from None
+    if only != REQUIREMENTS and rules <= {EVERYWHERE}:
+        raise UsageError(
+            "--select, --ignore and [tool.vbstudy.scan] leave no rule; select others, or --only requirements"
+        )
     former = _former(baseline, paths, each)
     form = form or ("json" if options.as_json else "table")
     rules = frozenset() if only == REQUIREMENTS else rules

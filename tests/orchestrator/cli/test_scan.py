@@ -224,6 +224,16 @@ def test_rules_are_added_to_the_usual_ones(folder, capsys):
     (folder / "pyproject.toml").write_text("[tool.vbstudy.scan]\nextend-select = ['VB602']\n")
     assert rules() == {"VB504", "VB602"}
     assert rules("--select", "VB1") == {"VB602"}
+    (folder / "pyproject.toml").write_text("[tool.vbstudy.scan]\nignore = ['VB504', 'VB602']\n")
+    assert rules("--select", "VB504") == {"VB504"}, "options go before the table"
+    assert rules("--extend-select", "VB602") == {"VB602"}
+
+
+def test_where_no_rule_is_left_nothing_is_called_clean(folder, capsys):
+    for options in (["--select", "VB301", "--ignore", "VB3"], ["--ignore", "VB"]):
+        assert run(["scan", "--check", *options, str(folder)]) == 2
+        assert "leave no rule" in capsys.readouterr().err
+        assert run(["scan", "--only", "requirements", *options, str(folder)]) == 0
 
 
 def test_a_file_has_the_settings_of_its_folder_too(folder):
