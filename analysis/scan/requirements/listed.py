@@ -33,7 +33,7 @@ _EGG = re.compile(r"#egg=([\w.-]+)")
 _NAME = re.compile(r"^([A-Za-z][\w.-]*)")
 _LOOSE = re.compile(r"^([A-Za-z][\w.-]*)(?:\[[\w,\s-]*\])?\s*((?:[=<>!~]=?=?)\s*v?\d[\w.*+!-]*)?")
 _AFTER = re.compile(
-    r"\s*(?:$|[;,#(]|--|\d)"
+    r"\s*(?:$|[;,#(]|--|-\w\s|\d)"
 )  # what may follow a requirement; "required packages:" is a sentence
 _BUILT = re.compile(r"^[\w.-]+=[\w.!+-]+=\w+$")  # as `conda list --export` writes it
 _CONDA = re.compile(r"^(?:[\w./-]+::)?([A-Za-z_][\w.-]*)\s*(?:([=<>!~]=?[^=\s]+)(?:=(\S+))?|\s+(\S.*))?$")
@@ -77,7 +77,7 @@ def is_exact(specifier: str) -> bool:
 def requirements_txt(text: str) -> Iterator[Stated]:
     continued = ""
     first = 0
-    for number, raw in _lines(text):
+    for number, raw in (*_lines(text), (0, "")):  # an empty line ends what a backslash continues
         line = re.sub(r"(?:^|\s)#.*$", "", raw).strip()
         if not continued:
             first = number

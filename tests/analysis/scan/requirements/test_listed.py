@@ -46,6 +46,15 @@ def test_what_is_nearly_a_requirement_is_taken():
     ]
 
 
+def test_options_may_follow_a_requirement_and_the_last_line_may_end_with_a_backslash():
+    text = "torch==1.9.0+cu111 -f https://example.org/whl\nPillow - the images\ngym==0.1 \\\n"
+    for written in (text, text.removesuffix("\n"), text + "\n"):
+        assert told(listed.requirements_txt(written)) == [
+            ("torch", "==1.9.0+cu111", True, 1),
+            ("gym", "==0.1", True, 3),
+        ]
+
+
 def test_conda_environments():
     text = """\
 name: x
