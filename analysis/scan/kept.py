@@ -49,7 +49,7 @@ def without(scan: Scan, baseline: Scan) -> Scan:
     by their paths as they were given; of two scans of one project each, the path does not matter."""
     alone = len(scan.projects) == len(baseline.projects) == 1
     known = Counter(
-        ("" if alone else project.path, *_identity(found))
+        _identity("" if alone else project.path, found)
         for project in baseline.projects
         for found in project.findings
     )
@@ -57,7 +57,7 @@ def without(scan: Scan, baseline: Scan) -> Scan:
     for project in scan.projects:
         new = []
         for found in project.findings:
-            identity = ("" if alone else project.path, *_identity(found))
+            identity = _identity("" if alone else project.path, found)
             if known[identity]:
                 known[identity] -= 1
             else:
@@ -66,6 +66,7 @@ def without(scan: Scan, baseline: Scan) -> Scan:
     return replace(scan, projects=tuple(projects))
 
 
-def _identity(found: LintFinding) -> tuple[str, str, str]:
+def _identity(project: str, found: LintFinding) -> tuple[str, ...]:
+    """As a file has it, where bytes of a name that are no text are written out."""
     why = _NUMBER_OF_PLACE.sub("", found.why.partition(PROGRAMS)[0])
-    return found.rule, found.place.path, why
+    return tuple(to_json((project, found.rule, found.place.path, why)))

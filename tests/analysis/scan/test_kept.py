@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -59,6 +60,21 @@ def test_a_project_alone_is_known_wherever_it_lies(tmp_path):
     (project,) = without(scan([tmp_path / "b"]), former).projects
     assert former.projects[0].findings
     assert project.findings == ()
+
+
+def test_findings_in_files_whose_names_are_no_text_are_known(tmp_path):
+    projects = [tmp_path / os.fsdecode(name) for name in (b"a\xff", b"b\xff")]
+    for project in projects:
+        project.mkdir()
+        (project / os.fsdecode(b"tr\xff.py")).write_text(
+            "import torch\ntorch.backends.cudnn.benchmark = True\n"
+        )
+    for scanned in (projects, projects[:1]):
+        found = scan(scanned)
+        (tmp_path / NAME).write_text(encode(found))
+        new = without(found, read_scan(tmp_path / NAME)).projects
+        assert all(project.findings for project in found.projects)
+        assert not any(project.findings for project in new)
 
 
 def test_findings_of_moved_cells_are_known(tmp_path):
