@@ -84,6 +84,8 @@ def notebook_cells(data: bytes) -> list[Cell]:
         )
     if not isinstance(cells, list):
         raise UnreadableError("has no cells, so it is not a notebook; left out")
+    if language := _other_language(notebook.get("metadata")):
+        raise UnreadableError(f"is a notebook of {language:.40}; left out")
     found = []
     for number, cell in enumerate(cells, start=1):
         if not isinstance(cell, dict) or cell.get("cell_type") != "code":
@@ -94,6 +96,17 @@ def notebook_cells(data: bytes) -> list[Cell]:
         if isinstance(source, str) and not _FOREIGN_CELL.match(source):
             found.append(Cell(number, "\n".join(_without_magics(source))))
     return found
+
+
+def _other_language(metadata: object) -> str:
+    """The language of a notebook where it states one, and not Python or what extends it."""
+    table = metadata if isinstance(metadata, dict) else {}
+    found = [
+        part[key]
+        for name, key in (("kernelspec", "language"), ("language_info", "name"))
+        if isinstance(part := table.get(name), dict) and isinstance(part.get(key), str) and part[key].strip()
+    ]
+    return "" if any(re.search("py|sage|sos", each, re.IGNORECASE) for each in found) else "".join(found[:1])
 
 
 def _without_magics(source: str) -> Iterator[str]:

@@ -135,3 +135,25 @@ def test_any_cell_keeps_its_lines(code: str):
     cells = [{"cell_type": "code", "source": code}]
     for cell in notebook_cells(json.dumps({"cells": cells}).encode()):
         assert cell.text.count("\n") == code.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "language"),
+    [
+        ({"kernelspec": {"language": "julia", "name": "julia-1.9"}}, "julia"),
+        ({"kernelspec": {"name": "ir"}, "language_info": {"name": "R"}}, "R"),
+        ({"kernelspec": {"language": "python"}, "language_info": {"name": "R"}}, ""),
+        ({"language_info": {"name": "pyspark"}}, ""),
+        ({"kernelspec": {"language": "", "name": "x"}, "language_info": 3}, ""),
+        ({"kernelspec": ["julia"], "language_info": {"name": None}}, ""),
+        (None, ""),
+    ],
+)
+def test_notebooks_of_other_languages_are_left_out(metadata: object, language: str):
+    cells = [{"cell_type": "code", "source": "x = 1"}]
+    data = json.dumps({"cells": cells, "metadata": metadata}).encode()
+    if language:
+        with pytest.raises(UnreadableError, match=f"^is a notebook of {language}; left out$"):
+            notebook_cells(data)
+    else:
+        assert [cell.text for cell in notebook_cells(data)] == ["x = 1"]
