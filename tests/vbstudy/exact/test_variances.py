@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -90,7 +91,31 @@ def test_too_few_numbers_have_torchs_answers() -> None:
         torch.testing.assert_close(found, usual, equal_nan=True)
 
 
-def test_of_numbers_that_are_alike_they_are_zero() -> None:
+@pytest.mark.parametrize("length", [1, 5, 500, 70_001])
+@pytest.mark.parametrize("number", [0.1, 1000.1, -3e5, 3e38])
+def test_of_equal_numbers_they_are_zero(number: float, length: int) -> None:
     with exact.mode():
-        assert torch.full((3, 70_001), 0.1).var(1).max() < 1e-12
-        assert torch.full((3, 1), 0.1).var(1, correction=0).tolist() == [0, 0, 0]
+        assert torch.full((3, length), number).var(1, correction=0).tolist() == [0, 0, 0]
+        assert torch.full((length, 2), number).std(0, correction=0).tolist() == [0, 0]
+        assert exact.coverage().below == {}
+
+
+@pytest.mark.parametrize("mean", [1e3, -1e5])
+def test_with_a_large_mean_they_are_as_accurate_as_the_numbers(mean: float) -> None:
+    """A mean of float32 is half of its last bit off, as each of the numbers is."""
+    x = torch.randn(5, 70_001, generator=torch.Generator().manual_seed(1)) + mean
+    right = x.double().var(1)
+    last_bit = 2.0 ** (math.frexp(mean)[1] - 24)
+    with exact.mode():
+        found = x.var(1)
+    assert (found - right).abs().max() < (last_bit / 2) ** 2 + 1e-6
+
+
+@pytest.mark.parametrize("place", [0, 1, 70_000])
+@pytest.mark.parametrize("number", [torch.inf, -torch.inf, torch.nan])
+def test_with_a_number_that_is_not_finite_they_are_none(number: float, place: int) -> None:
+    x = torch.ones(70_001)
+    x[place] = number
+    assert x.var().isnan()
+    with exact.mode():
+        assert x.var().isnan()

@@ -99,6 +99,14 @@ static float row_squares(const float* x, long n, float mean) {  // of difference
         });
     });
 }
+// By differences to the first element: exact for equal numbers, whose sum / n is not.
+static float row_deviations(const float* x, long n) {
+    const V first = bc(x[0]);
+    const float differences = row_of(n, [&](long i, long m) {
+        return lanes_of(m, [&](auto from, long k, V s) { return s + (from.get(x + i + k, x[0]) - first); });
+    });
+    return row_squares(x, n, x[0] + differences / float(n));
+}
 static float row_magnitudes(const float* x, long n) {
     return row_of(n, [&](long i, long m) {
         return lanes_of(m, [&](auto from, long k, V s) { return s + absolute(from.get(x + i + k)); });
@@ -116,7 +124,7 @@ static void sum_rows(int what, const float* x, long rows, long n, float* y) {
         for (long i = begin; i < end; ++i)
             y[i] = what == SUM          ? row_sum(x + i * n, n)
                    : what == SQUARES    ? row_squares(x + i * n, n, 0)
-                   : what == DEVIATIONS ? row_squares(x + i * n, n, row_sum(x + i * n, n) / float(n))
+                   : what == DEVIATIONS ? row_deviations(x + i * n, n)
                                         : row_magnitudes(x + i * n, n);
     });
 }
