@@ -45,17 +45,38 @@ if __name__ == "__main__":
 )
 
 TENSORFLOW = """
+import sys
 from types import SimpleNamespace
-pools = {}
-threading = SimpleNamespace(
-    set_intra_op_parallelism_threads=lambda num_threads: pools.update(intra=num_threads),
-    set_inter_op_parallelism_threads=lambda num_threads: pools.update(inter=num_threads),
-    get_intra_op_parallelism_threads=lambda: pools["intra"],
-    get_inter_op_parallelism_threads=lambda: pools["inter"],
-)
+class Context:
+    numbers = {}
+    intra_op_parallelism_threads = property(
+        lambda self: self.numbers["intra"], lambda self, number: self.numbers.update(intra=number)
+    )
+    inter_op_parallelism_threads = property(
+        lambda self: self.numbers["inter"], lambda self, number: self.numbers.update(inter=number)
+    )
+the_context = Context()
+def threading():  # names of its own for each version of the interface
+    def set_intra_op_parallelism_threads(num_threads): the_context.intra_op_parallelism_threads = num_threads
+    def set_inter_op_parallelism_threads(num_threads): the_context.inter_op_parallelism_threads = num_threads
+    def get_intra_op_parallelism_threads(): return the_context.intra_op_parallelism_threads
+    def get_inter_op_parallelism_threads(): return the_context.inter_op_parallelism_threads
+    return SimpleNamespace(**locals())
+class BaseSession:
+    def __init__(self, target="", graph=None, config=None): self.config = config
+class Session(BaseSession):
+    def __init__(self, target="", graph=None, config=None): super().__init__(target, graph, config=config)
 config = SimpleNamespace(
-    threading=threading, experimental=SimpleNamespace(enable_op_determinism=lambda: None)
+    threading=threading(), experimental=SimpleNamespace(enable_op_determinism=lambda: None)
 )
+v1 = SimpleNamespace(
+    config=SimpleNamespace(threading=threading()), Session=Session, ConfigProto=SimpleNamespace
+)
+compat = SimpleNamespace(v1=v1)
+sys.modules["tensorflow.python.eager"] = SimpleNamespace(
+    context=SimpleNamespace(Context=Context, context=lambda: the_context)
+)
+sys.modules["tensorflow.python.client.session"] = SimpleNamespace(BaseSession=BaseSession)
 """
 
 
@@ -210,16 +231,33 @@ def test_a_torch_that_was_imported_before_the_hook_is_served_too(
     assert (done.returncode, done.stdout) == ends, done.stderr
 
 
-def test_tensorflows_pools_stay_fixed_whatever_the_program_sets(tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", ["tf.config", "tf.compat.v1.config"])
+def test_tensorflows_pools_stay_fixed_whatever_the_program_sets(tmp_path: Path, config: str) -> None:
     (tmp_path / "tensorflow.py").write_text(TENSORFLOW)
     program = (
         "import tensorflow as tf\n"
-        "tf.config.threading.set_intra_op_parallelism_threads(3)\n"
-        "tf.config.threading.set_inter_op_parallelism_threads(num_threads=3)\n"
+        f"{config}.threading.set_intra_op_parallelism_threads(3)\n"
+        f"{config}.threading.set_inter_op_parallelism_threads(num_threads=3)\n"
     )
     done = launched(sys.executable, script(tmp_path, program), options=("-v",))
     in_force = "TensorFlow on 8 threads within an operation, 1 between operations"
     assert (done.returncode, done.stderr) == (0, f"vbstudy exact: {in_force}\n")
+
+
+def test_a_session_of_tensorflow_has_the_fixed_pools_whatever_its_config_has(tmp_path: Path) -> None:
+    (tmp_path / "tensorflow.py").write_text(TENSORFLOW)
+    program = (
+        "import tensorflow as tf\n"
+        "both = 'intra_op_parallelism_threads', 'inter_op_parallelism_threads'\n"
+        "mine = tf.compat.v1.ConfigProto(**dict.fromkeys(both, 3), session_inter_op_thread_pool=[])\n"
+        "mine.session_inter_op_thread_pool.append(tf.compat.v1.ConfigProto(num_threads=3))\n"
+        "for config in (mine, tf.compat.v1.Session(config=mine).config):\n"
+        "    own = config.session_inter_op_thread_pool[0].num_threads\n"
+        "    print(*(getattr(config, name) for name in both), own)\n"
+        "print(tf.compat.v1.Session().config)\n"
+    )
+    done = launched(sys.executable, script(tmp_path, program))
+    assert done.stdout == "3 3 3\n8 1 1\nNone\n", done.stderr
 
 
 def test_a_python_that_is_too_old_is_named(tmp_path: Path) -> None:

@@ -55,12 +55,33 @@ def _torch(torch):  # type: ignore[no-untyped-def]
 
 
 def _tensorflow(tensorflow):  # type: ignore[no-untyped-def]
+    import copy
+
+    from tensorflow.python.client.session import BaseSession
+    from tensorflow.python.eager import context
+
     from vbstudy import exact
 
     exact.enable_tensorflow()
+    # The program's own numbers would give other bits: they are ignored here, where all their names lead.
+    numbers = ("intra_op_parallelism_threads", "inter_op_parallelism_threads")
+    for name in numbers:
+        ignored = getattr(context.Context, name).setter(lambda self, number: None)  # noqa: ARG005
+        setattr(context.Context, name, ignored)
+    start = BaseSession.__init__
+
+    @functools.wraps(start)
+    def start_fixed(self, target="", graph=None, config=None):  # type: ignore[no-untyped-def]
+        if hasattr(config, numbers[0]):  # otherwise the session takes the context's, or refuses it
+            config = copy.deepcopy(config)
+            for name in numbers:
+                setattr(config, name, getattr(context.context(), name))
+            for pool in config.session_inter_op_thread_pool:
+                pool.num_threads = config.inter_op_parallelism_threads
+        start(self, target, graph, config)
+
+    BaseSession.__init__ = start_fixed
     pools = tensorflow.config.threading
-    for kind in ("intra", "inter"):  # the program's own numbers would give other bits
-        setattr(pools, f"set_{kind}_op_parallelism_threads", lambda num_threads: None)  # noqa: ARG005
 
     def line() -> str:
         within, between = pools.get_intra_op_parallelism_threads(), pools.get_inter_op_parallelism_threads()
