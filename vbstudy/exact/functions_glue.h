@@ -12,6 +12,8 @@
 #include <ATen/core/DistributionsHelper.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/amin.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
@@ -163,11 +165,11 @@ public:
     }
 
     // One function on its own.
-    static at::Tensor computed(
-        const Kernels* kernels, const std::string& name, const std::vector<at::Tensor>& inputs) {
+    static at::Tensor computed(const Kernels* kernels, const std::string& name,
+        const std::vector<at::Tensor>& inputs, const double* numbers = nullptr) {
         at::Tensor output;
         for (const auto* f = kernels->functions; f->name; ++f)
-            if (name == f->name) compute(*f, inputs, nullptr, output);
+            if (name == f->name) compute(*f, inputs, numbers, output);
         return output;
     }
 
@@ -227,6 +229,18 @@ bool binary_cross_entropy(Call& call) {
     call.results = {reduction == at::Reduction::Mean  ? at::mean(loss)
                     : reduction == at::Reduction::Sum ? at::sum(loss)
                                                       : loss};
+    return true;
+}
+
+// Gradients of losses that are squares within a limit: gradient, input, target, reduction, limit
+template <bool HUBER>
+bool loss_backward(Call& call) {
+    if (!call.ours({0, 1, 2})) return false;
+    const bool mean = call[3].toInt() == at::Reduction::Mean;
+    const double numbers[] = {mean ? 1. / double(call.tensor(1).numel()) : 1., call[4].toDouble()};
+    call.results = {ElementwiseFunction::computed(kernels,
+        HUBER ? "huber_loss_backward" : "smooth_l1_loss_backward",
+        {call.tensor(0), call.tensor(1), call.tensor(2)}, numbers)};
     return true;
 }
 
@@ -343,6 +357,27 @@ bool normal(Call& call) {
             for (int64_t i = 0; i < m; ++i) *reinterpret_cast<float*>(data[0] + i * strides[0]) = next();
         },
         {0, n});
+    return true;
+}
+
+// mean, std, generator: at least one of the first two is a tensor.
+bool normal_of(Call& call) {
+    std::vector<int64_t> sizes;
+    Tensor given;
+    for (const size_t i : {0, 1}) {
+        if (!call[i].isTensor()) continue;
+        if (!call.ours({i})) return false;
+        given = call.tensor(i);
+        if (!sizes.empty() && !at::are_expandable(sizes, given.sizes())) return false;
+        sizes = at::infer_size(sizes, given.sizes());
+    }
+    const bool spread = call[1].isTensor();
+    if (!(spread ? at::amin(call.tensor(1)).item<double>() >= 0 : call[1].toDouble() >= 0)) return false;
+    const auto y = made(sizes, given);
+    y.normal_(0, 1, call[2].isNone() ? std::nullopt : std::optional<at::Generator>(call[2].toGenerator()));
+    spread ? y.mul_(call.tensor(1)) : y.mul_(call[1].toDouble());
+    call[0].isTensor() ? y.add_(call.tensor(0)) : y.add_(call[0].toDouble());
+    call.results = {y};
     return true;
 }
 

@@ -918,7 +918,10 @@ const std::map<std::string, Own> OWN = {
     {"fused_adamw", fused_adam<true>},
     {"fused_adagrad", fused_adagrad},
     {"normal", normal},
+    {"normal_of", normal_of},
     {"binary_cross_entropy", binary_cross_entropy},
+    {"smooth_l1_loss_backward", loss_backward<false>},
+    {"huber_loss_backward", loss_backward<true>},
     {"lstm", lstm_below},
 };
 

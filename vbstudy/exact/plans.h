@@ -319,6 +319,28 @@ std::optional<Plan> arithmetic(Arguments a) { return plain(a) ? Plan{} : element
 std::optional<Plan> arithmetic_in_place(Arguments a) { return plain(a) ? Plan{} : elementwise(a, true); }
 std::optional<Plan> arithmetic_out(Arguments a) { return plain(a) ? std::optional(Plan{}) : std::nullopt; }
 
+// By one thread, but for integers.
+std::optional<Plan> shares(Arguments a) {
+    for (const auto& value : a)
+        if (value.isDouble() ||
+            (is_tensor(value) && !at::isIntegralType(value.toTensor().scalar_type(), true)))
+            return {};
+    return Plan{};
+}
+
+// Of whole tensors threads take the largest elements of their shares, and one of these at last.
+std::optional<Plan> extreme(Arguments a) {  // self, a dimension, dimensions or nothing, ...
+    bool whole = a.size() == 1 || a[1].isNone() || a[1].isTensor();
+    if (!whole && a[1].isIntList()) {
+        const auto &t = a[0].toTensor();
+        const auto dims = a[1].toIntVector();
+        int64_t gone = 1;
+        for (const auto dim : dims) gone *= dim < -t.dim() || dim >= t.dim() ? 0 : t.size(dim);
+        whole = dims.empty() || gone == t.numel() || !t.dim();
+    }
+    return whole ? shares(a) : Plan{};
+}
+
 const std::pair<const char*, Planner> PLANNERS[] = {
     {"", [](Arguments) { return std::optional(Plan{}); }},  // stays torch's
     {"one thread", nullptr},
@@ -340,6 +362,8 @@ const std::pair<const char*, Planner> PLANNERS[] = {
     {"arithmetic", arithmetic},
     {"arithmetic_in_place", arithmetic_in_place},
     {"arithmetic_out", arithmetic_out},
+    {"shares", shares},
+    {"extreme", extreme},
     {"elementwise", elementwise_new},
     {"elementwise_in_place", elementwise_in_place},
 };

@@ -20,6 +20,8 @@ INVARIANT = frozenset(_NAMES["invariant"].split())
 COMPOSED = frozenset(_NAMES["composed"].split())
 SMALL = frozenset(_NAMES["small"].split())
 ARITHMETIC = frozenset(_NAMES["arithmetic"].split())
+SHARES = frozenset(_NAMES["shares"].split())
+EXTREMES = frozenset(_NAMES["extremes"].split())
 IN_ORDER = frozenset(_NAMES["in_order"].split())
 ROUNDED_ONCE = frozenset({"add", "sub", "rsub"})  # where nothing is multiplied on the way, torch's are right
 ONE_THREAD = frozenset(_NAMES["one_thread"].split())
@@ -61,17 +63,24 @@ def ways(registered: Iterable[str]) -> dict[str, str]:
     for full in sorted(registered):
         namespace, _, name = full.partition("::")
         stem, _, overload = name.partition(".")
-        if namespace != "aten" or base(name) in (INVARIANT | COMPOSED) - SMALL - ARITHMETIC:
+        if namespace != "aten":
             continue
         into = "out" in overload or overload == "grad_input"
-        if base(name) in SMALL:
+        suffix = "_out" if into else "_in_place" if stem.endswith("_") else ""
+        if {base(name), f"{base(name)}.{overload.removesuffix('_out')}"} & SHARES:
+            found[name] = "shares"
+        elif base(name) in SMALL:
             found[name] = "small"
         elif base(name) in ARITHMETIC:
-            found[name] = "arithmetic" + ("_out" if into else "_in_place" if stem.endswith("_") else "")
+            found[name] = "arithmetic" + suffix
+        elif base(name) in EXTREMES:
+            found[name] = "extreme"
+        elif base(name) in INVARIANT | COMPOSED:
+            continue
         elif base(name) not in ELEMENTWISE or into:
             found[name] = "one thread"
         else:
-            found[name] = "elementwise_in_place" if stem.endswith("_") else "elementwise"
+            found[name] = "elementwise" + suffix
     return found | PIECES
 
 

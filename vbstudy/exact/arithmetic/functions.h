@@ -623,6 +623,14 @@ INLINE V logit_backward_(V g, V x, double eps) {
 }
 
 // Correctly rounded steps of float32, as they stand; FMA where torch leaves it to the compiler.
+INLINE V smooth_l1_loss_backward_(V g, V x, V target, float norm, float beta) {
+    const V d = x - target, one = bc(1), limit = bc(beta);
+    return bc(norm) * choose(d <= -limit, -one, choose(d >= limit, one, d / limit)) * g;
+}
+INLINE V huber_loss_backward_(V g, V x, V target, float norm, float delta) {
+    const V d = x - target, limit = bc(delta);
+    return bc(norm) * choose(d < -limit, -limit, choose(d > limit, limit, d)) * g;
+}
 
 INLINE V sqrt_(V x) { return root(x); }
 INLINE V rsqrt_(V x) { return bc(1) / root(x); }
@@ -745,6 +753,10 @@ static const Function functions[] = {
     {"lerp", ALL(3, lerp_(x, y, z), V x, V y, V z)},
     {"lerp_number", ALL(2, lerp_(x, y, bc(float(c[0]))), V x, V y)},
     {"addcmul", ALL(3, addcmul_(x, y, z, float(c[0])), V x, V y, V z)},
+    {"smooth_l1_loss_backward",
+        ALL(3, smooth_l1_loss_backward_(g, x, t, float(c[0]), float(c[1])), V g, V x, V t)},
+    {"huber_loss_backward",
+        ALL(3, huber_loss_backward_(g, x, t, float(c[0]), float(c[1])), V g, V x, V t)},
     {"addcdiv", ALL(3, addcdiv_(x, y, z, float(c[0])), V x, V y, V z)},
     {},
 };
