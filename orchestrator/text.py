@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
-import sys
 from collections.abc import Callable
 
 from rich.markup import escape
@@ -17,11 +15,6 @@ Say = Callable[[str], None]  # a line for the user
 def plain(text: str, limit: int = 500) -> str:
     """One line of text for rich, in which nothing is markup."""
     return escape(printable(text, limit=limit))
-
-
-def pip_install(*packages: str, python: str = sys.executable) -> str:
-    """The line that installs packages into the interpreter that lacks them, whatever `pip` belongs to."""
-    return shlex.join([python, "-m", "pip", "install", *packages])
 
 
 def duration(seconds: float | None) -> str:

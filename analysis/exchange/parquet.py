@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import shlex
-import sys
 from pathlib import Path
 
 import pandas as pd
 
 from analysis.results.model import Analysis
 from analysis.results.temporary import temporary
+from guest.records.printable import pip_install
 
 
 class ExtraMissingError(ImportError):
@@ -21,8 +20,7 @@ def write_parquet(analysis: Analysis, target: Path) -> list[Path]:
     """One file a table into the new folder `target`: runs, epochs and steps with everything the records
     say, and each table of the analysis under `tables/`. Raises ExtraMissingError, FileExistsError."""
     if importlib.util.find_spec("pyarrow") is None:
-        python = shlex.quote(sys.executable)
-        raise ExtraMissingError(f"Parquet needs pyarrow: `{python} -m pip install pyarrow`")
+        raise ExtraMissingError(f"Parquet needs pyarrow: `{pip_install('pyarrow')}`")
     if target.exists():
         raise FileExistsError(f"{target} is there already; name another folder")
     from analysis.report.page import detail_tables  # brings matplotlib, which no other export needs

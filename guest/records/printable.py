@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import unicodedata
 from collections.abc import Sequence
 
@@ -14,6 +16,11 @@ LONGEST_NAME = 200  # bytes: with what is added, it names files too
 def counted(number: int, what: str) -> str:
     """`1 thread`, `4 threads`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def pip_install(*packages: str, python: str = sys.executable) -> str:
+    """The line that installs packages into the interpreter that lacks them, whatever `pip` belongs to."""
+    return shlex.join([python, "-m", "pip", "install", *packages])
 
 
 def unaccented(text: str) -> str:

@@ -28,11 +28,6 @@ from vbstudy.exact.registry import Level
 LEVELS = ("auto", "library", "python")
 PROGRAM = {"allow_interspersed_args": False}  # what follows belongs to the user
 CHECKED = ("bitwise", "predictions", "metric")  # LEVELS of try_verdicts, too heavy to import for --help
-UNLIKE = {  # by the Answer
-    "matters": "not everything that was compared is the same",
-    "inconclusive": "what was compared does not repeat itself, so that it is inconclusive",
-    "nothing seen": "nothing was seen that could be compared",
-}
 
 
 @click.command("try", context_settings=PROGRAM)
@@ -149,7 +144,12 @@ def try_(
     result(options, data, text)
     answers = {overall(verdicts, LEVELS[LEVELS.index(level) :]) for verdicts in judged}
     if check and answers != {Answer.SAME}:
-        raise UnmetError(f"--check: at level {level} {UNLIKE[first_shown(answers - {Answer.SAME})]}")
+        why = {
+            Answer.MATTERS: "not everything that was compared is the same",
+            Answer.INCONCLUSIVE: "what was compared does not repeat itself, so that it is inconclusive",
+            Answer.ABSENT: "nothing was seen that could be compared",
+        }[first_shown(answers - {Answer.SAME})]
+        raise UnmetError(f"--check: at level {level} {why}")
 
 
 @click.command(context_settings=PROGRAM)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from guest.records.printable import pip_install
 from guest.records.run import Message, RunResult, RunSpec
 from orchestrator.errors import PrerequisiteError
 from orchestrator.store.index import Checked
-from orchestrator.text import pip_install
 
 DASK = ("distributed", "bokeh")  # bokeh is for its dashboard
 

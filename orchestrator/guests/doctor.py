@@ -17,6 +17,7 @@ from rich.text import Text
 
 from guest.datasets import datasets
 from guest.machine import fingerprint
+from guest.records.printable import pip_install
 from guest.records.run import Framework
 from orchestrator.cores import topology
 from orchestrator.cores.cpuset import Cpuset, CpusetUnavailable
@@ -28,7 +29,6 @@ from orchestrator.providers import inside
 from orchestrator.providers.virtualbox import checklist
 from orchestrator.providers.virtualbox.checklist import Check
 from orchestrator.store.store import Store
-from orchestrator.text import pip_install
 
 NAMES = 22  # characters of the column of names
 

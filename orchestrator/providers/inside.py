@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from guest.records.codec import RecordError, from_json
 from guest.records.plain_json import PlainJsonError, parse
+from guest.records.printable import pip_install
 from guest.records.run import Framework
 from orchestrator.errors import GuestError
-from orchestrator.text import pip_install
 from orchestrator.transport.connection import Connection
 
 PROBE = """
