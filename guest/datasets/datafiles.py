@@ -146,7 +146,7 @@ class _BatchUnpickler(pickle.Unpickler):
                 return _Array
             case "numpy", "dtype":
                 return _Type
-        raise pickle.UnpicklingError(f"{module}.{name} has no business in a data file")
+        raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a data file")
 
 
 def _read_pickled(path: Path, source: SourceFile) -> list[bytes]:

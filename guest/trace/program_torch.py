@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from guest.records.trace import TensorNote
 from guest.trace.torch_log import OperationLog, readable, tensors_of, typed_bits
-from guest.trace.wire import Wire
+from guest.trace.wire import Wire, names_of
 from vbstudy.exact import first_call
 
 UNSEEN_THREAD = (
@@ -105,7 +105,7 @@ class ProgramLog(OperationLog):  # type: ignore[no-untyped-call]
             for tensor in tensors_of((args, kwargs, result)):  # a collective writes to them while we go on
                 self._seen.forget(tensor)
             return result
-        if str(func) not in self._hold:
+        if self._hold.isdisjoint(names_of(str(func))):
             return super().__torch_dispatch__(func, types, args, kwargs)
         threads = torch.get_num_threads()
         self._set_threads(1)

@@ -174,6 +174,12 @@ class Wire:
         os._exit(0)
 
 
+def names_of(op: str) -> set[str]:
+    """`aten.mm.default`, `aten.mm` and `mm`"""
+    packet = op.rpartition(".")[0]
+    return {op, packet, packet.rpartition(".")[2]}
+
+
 def _few(notes: Sequence[TensorNote]) -> Sequence[TensorNote]:
     """Of more tensors than a line has room for, one note for all behind the first."""
     if len(notes) <= TENSORS:

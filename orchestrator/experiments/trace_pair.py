@@ -24,7 +24,7 @@ from guest.projects import notices, prepare, randomness
 from guest.records import bounded
 from guest.records.trace import OpNote, Outcome, Phase, TensorNote
 from guest.replay import program
-from guest.trace.wire import END, LIMIT, address
+from guest.trace.wire import END, LIMIT, address, names_of
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import ProtocolError, UnmetError, UsageError
 from orchestrator.experiments.trace_compare import equal_inputs, kind
@@ -89,6 +89,7 @@ class Runs:
     library: Path
     recording: Path | None = None  # of the first run's random numbers, once there is one
     notes: list[str] = field(default_factory=list)
+    held: set[str] = field(default_factory=set)  # of what is to be held, what ran
 
     @contextmanager
     def pair(self, *conditions: Condition, keep: int | None = None) -> Iterator[Pair]:
@@ -278,6 +279,9 @@ class Side:
             if line.startswith(b"["):
                 compared, _, where = line.partition(b"\t")
                 self.digest.update(compared)
+                if self._runs.ask.hold:
+                    with _of_the_hook():
+                        self._runs.held |= names_of(json.loads(compared)[0]) & set(self._runs.ask.hold)
                 return compared, where
             with _of_the_hook():
                 self._begins(json.loads(line)["framework"])

@@ -29,6 +29,10 @@ from orchestrator.programs import folders
 from orchestrator.programs.conditions import Condition
 from orchestrator.text import Say
 
+NOT_HELD = (
+    "--hold {}: no operation of that name ran up to here, so nothing was held; write its name as trace "
+    "prints it, such as aten.mm.default, or the short one, mm"
+)
 UNKNOWN = (
     "an input of this operation is not compared (sparse, nested, or of a class with a dispatch of its own): "
     "whether the inputs differ is not known"
@@ -132,6 +136,7 @@ class _Tracer:
             and NOT_COMPARED in hashes(met.sides[0].note.inputs)
         ):
             self.runs.notes.append(UNKNOWN)
+        self.runs.notes += [NOT_HELD.format(name) for name in ask.hold if name not in self.runs.held]
         return ProgramTrace(
             command=ask.argv,
             framework=self.framework,
@@ -139,7 +144,7 @@ class _Tracer:
             sides=tuple(each.label for each in ask.factor.conditions),
             threads=tuple(each.threads for each in ask.factor.conditions),
             seed=ask.seed,
-            hold=ask.hold,
+            hold=tuple(name for name in ask.hold if name in self.runs.held),
             outcome=Outcome.UNREPEATABLE if unrepeatable else met.outcome,
             steps=met.step,
             step=None if equal else met.step + 1,

@@ -424,8 +424,10 @@ Dims dims_of(const c10::IValue& named, long dims) {
 bool keeps_type(const c10::IValue& type) { return type.isNone() || type.toScalarType() == at::kFloat; }
 
 bool sum_named(Call& call, const c10::IValue& named, bool keep, const c10::IValue& type, bool mean) {
-    if (!call.ours({0}) || !keeps_type(type) || call.tensor(0).dim() == 0) return false;
-    const auto x = call.tensor(0), y = sum_over(x, dims_of(named, x.dim()), keep);
+    if (!call.ours({0}) || !keeps_type(type)) return false;
+    const auto number = call.tensor(0).dim() == 0;  // a row of one element
+    const auto x = number ? call.tensor(0).view(1) : call.tensor(0),
+               y = sum_over(x, dims_of(named, x.dim()), keep && !number);
     if (mean) {
         const float count = float(x.numel() / y.numel());
         for (long i = 0; i < y.numel(); ++i) out(y)[i] = out(y)[i] / count;
@@ -463,7 +465,7 @@ bool vector_norm(Call& call) {
     if (!call.ours({0}) || !keeps_type(call[4])) return false;
     const double order = call[1].toScalar().toDouble();
     const auto x = call.tensor(0);
-    if ((order != 1 && order != 2) || x.dim() == 0) return false;
+    if (order != 1 && order != 2) return false;
     const auto rows = rows_of(x, call[2], call[3].toBool());
     const auto& y = rows.results;
     rows.sum(order == 1 ? MAGNITUDES : SQUARES);
@@ -476,7 +478,7 @@ bool vector_norm(Call& call) {
 // self, dim, correction, keepdim
 template <bool ROOT, bool MEAN>
 bool variance(Call& call) {
-    if (!call.ours({0}) || call.tensor(0).dim() == 0) return false;
+    if (!call.ours({0})) return false;
     const auto rows = rows_of(call.tensor(0), call[1], call[3].toBool());
     const auto& y = rows.results;
     const double correction = call[2].isNone() ? 1 : call[2].toScalar().toDouble();

@@ -23,7 +23,7 @@ from vbstudy_imports import AfterImport
 
 SETTINGS: dict[str, Any] = json.loads(os.environ["VBSTUDY_HOOK"])
 ROOT: str = SETTINGS["root"]
-LIBRARIES = ("/site-packages/", SETTINGS["library"])
+LIBRARIES = ("/site-packages/", SETTINGS["library"], "/vbstudy/exact/")  # which compiles at first use
 SEED: int | None = SETTINGS["seed"]  # None: the project's generators are left alone
 VARIABLES = frozenset(
     (

@@ -85,6 +85,16 @@ def test_the_traced_operation_on_one_thread_moves_the_difference_later(traced, n
     assert held["outcome"] == "equal" or held["operations"] > found["operations"]
 
 
+@pytest.mark.parametrize(
+    ("name", "ran"), [("mm", True), ("aten.mm", True), ("aten.mm.default", True), ("nn", False)]
+)
+def test_an_operation_to_hold_has_a_short_name_and_must_run(traced, tmp_path, name, ran):
+    (tmp_path / "train.py").write_text("import torch\nprint((torch.ones(9, 9) @ torch.ones(9, 9)).sum())\n")
+    found = traced("train", "--hold", name, folder=tmp_path)
+    assert found["hold"] == ([name] if ran else [])
+    assert ["no operation of that name ran" in note for note in found["notes"]] == ([] if ran else [True])
+
+
 def test_an_unseeded_program_is_traced_to_its_line(traced):
     origin = located(traced, "mlp")["origin"]
     assert origin["op"].startswith("aten.")
@@ -253,12 +263,12 @@ def test_a_framework_whose_hook_fails_is_named_with_its_version(traced, tmp_path
         (["--cpus", "1,2,3", "--", "true"], "two are compared, and these are 3"),
         (["--vary", "env:A=1,2,3", "--", "true"], "two are compared, and these are 3"),
         (["--vary", "hash", "--cpus", "1,2", "--", "true"], "looked at on one thread count"),
-        (["--vary", "hash", "--cpus", "1,2"], "go with a program"),
-        (["--workload", "w", "--", "true"], "neither runs nor"),
-        (["--hold", "aten.mm.default", "--cpus", "1,2"], "go with a program"),
-        (["--replay", "--cpus", "1,2"], "go with a program"),
+        (["--vary", "hash", "--cpus", "1,2"], "need a program"),
+        (["--workload", "w", "--", "true"], "cannot be combined with a program"),
+        (["--hold", "aten.mm.default", "--cpus", "1,2"], "need a program"),
+        (["--replay", "--cpus", "1,2"], "need a program"),
         (["--replay", "--seed", "2", "--", "true"], "--seed and --replay: choose one"),
-        (["--"], "a program stands behind"),
+        (["--"], "no program is named after `--`"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(tmp_path, capsys, arguments, message):

@@ -119,3 +119,33 @@ def test_with_a_number_that_is_not_finite_they_are_none(number: float, place: in
     assert x.var().isnan()
     with exact.mode():
         assert x.var().isnan()
+
+
+SINGLE = {
+    "sum": lambda t: t.sum(),
+    "sum of a dimension": lambda t: t.sum(0),
+    "mean": lambda t: t.mean(),
+    "mean, kept": lambda t: t.mean(-1, keepdim=True),
+    "norm": lambda t: t.norm(),
+    "norm 1": lambda t: torch.linalg.vector_norm(t, 1, dim=0, keepdim=True),
+    "variance": lambda t: t.var(correction=0),
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_a_tensor_without_dimensions_is_a_row_of_one_element(name: str) -> None:
+    for value in (2.5, -3.0):
+        x = torch.tensor(value, requires_grad=True)
+        expected = SINGLE[name](x)
+        with exact.mode(strict=True):
+            computed = SINGLE[name](x)
+            gradient = torch.autograd.grad(computed, x)[0]
+            assert x.item() == value
+        assert torch.equal(computed, expected)
+        assert torch.equal(gradient, torch.autograd.grad(expected, x)[0])
+
+
+@pytest.mark.parametrize("operation", [torch.linalg.inv, torch.linalg.cholesky])
+def test_linear_algebra_passes_strict_mode_at_level_threads(operation: Any) -> None:
+    with exact.mode(level="threads", strict=True):
+        assert torch.equal(operation(torch.eye(3)), torch.eye(3))
