@@ -87,7 +87,7 @@ def storage_error(path: object, error: OSError, cannot_be: str = "written") -> S
     """The error for storage that fails."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     what = "the disk is full" if full else error.strerror
-    todo = "free some space" if full else "mend that"
+    todo = "free some space" if full else "fix that"
     return StoreError(
         f"{path}: cannot be {cannot_be}: {what}; finished runs are safe; {todo} and run the command again"
     )

@@ -51,10 +51,10 @@ def floats(bits: np.ndarray, dtype: str) -> np.ndarray | None:
 # ---- as text and as files ------------------------------------------------------------------------
 
 WHY = {
-    Outcome.SEQUENCE: "The two run other operations, from equal inputs: see the notes",
+    Outcome.SEQUENCE: "The two sides run different operations from equal inputs: see the notes",
     Outcome.UNLOCATED: "No operation was seen whose inputs are equal and whose outputs are not: what makes "
     "the difference lies outside the traced operations",
-    Outcome.UNREPEATABLE: "One side does not repeat itself, so that the trace is inconclusive: see the notes",
+    Outcome.UNREPEATABLE: "One side does not repeat itself, so the trace is inconclusive: see the notes",
 }
 NAMED = 12  # operations that a terminal shows
 GROWTH = "growth"
@@ -163,7 +163,7 @@ def growth_text(trace: Trace) -> str:
         return ""
     ends = [whole.iloc[0], whole.iloc[-1]] if len(whole) > 1 else [whole.iloc[0]]
     return "; ".join(
-        f"after step {end.name} {_percent(end['share'])} of the weights differ, |a-b| = {end['l2']:.2g}"
+        f"after step {end.name}, {_percent(end['share'])} of the weights differ, |a-b| = {end['l2']:.2g}"
         for end in ends
     )
 

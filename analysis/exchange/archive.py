@@ -87,7 +87,7 @@ def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
     NothingToAnalyse for an empty study, DamagedStudyError for one that is not whole, ArchiveError for one
     that changes meanwhile, FileExistsError."""
     if target.exists():
-        raise FileExistsError(f"{target} is there already; name another file")
+        raise FileExistsError(f"{target} exists already; name another file")
     before = _states(directory, projects=projects)  # what is published from now on is not in the archive
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", unaccented(directory.resolve().name)).strip("-") or "study"
     _require_readable(directory, name, before)
@@ -210,7 +210,7 @@ def unpack(path: Path, target: Path) -> None:
     """Unpacks an archive into the new folder `target`, whole or not at all. Raises ArchiveError,
     FileExistsError, and NewerSchemaError for an archive of a newer vbstudy."""
     if target.exists():
-        raise FileExistsError(f"{target} is there already; name another folder")
+        raise FileExistsError(f"{target} exists already; name another folder")
     if not path.is_file():  # a pipe would be waited for
         raise ArchiveError(f"{path}: is not a plain file")
     with temporary(target) as folder:

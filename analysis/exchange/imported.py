@@ -85,9 +85,7 @@ def write_import(directory: Path, imported: Import) -> Path:
     """Writes `imported/<name>.json`, whole or not at all. Raises FileExistsError."""
     target = directory / FOLDER / f"{imported.name}.json"
     if target.exists():
-        raise FileExistsError(
-            f"{target} is there already; give the import another --name, or remove the file"
-        )
+        raise FileExistsError(f"{target} exists already; give the import another --name, or remove the file")
     with temporary(target) as part:
         with part.open("w", encoding="utf-8") as file:
             file.write(seal(imported, checksum=CHECKSUM, indent=None))

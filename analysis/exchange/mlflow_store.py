@@ -51,7 +51,7 @@ def write_mlflow(study: StudyData, target: Path) -> int:
     epoch, and those of the last and of the selected model. Returns how many runs. Whole or not at all;
     raises FileExistsError."""
     if target.exists():
-        raise FileExistsError(f"{target} is there already; name another folder")
+        raise FileExistsError(f"{target} exists already; name another folder")
     target = target.absolute()
     with temporary(target) as folder:
         folder.mkdir()

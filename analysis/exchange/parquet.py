@@ -22,7 +22,7 @@ def write_parquet(analysis: Analysis, target: Path) -> list[Path]:
     if importlib.util.find_spec("pyarrow") is None:
         raise ExtraMissingError(f"Parquet needs pyarrow: `{pip_install('pyarrow')}`")
     if target.exists():
-        raise FileExistsError(f"{target} is there already; name another folder")
+        raise FileExistsError(f"{target} exists already; name another folder")
     from analysis.report.page import detail_tables  # brings matplotlib, which no other export needs
 
     study = analysis.study

@@ -74,7 +74,7 @@ def _free(each: Numbers) -> str:
         where = f" ({names_of([n['workload'] for n in few])})" if able else ""
         parts.append(f"n = {size_range(few)} is too few to show any{where}")
     if constant:
-        parts.append(f"runs of a set do not vary ({names_of([n['workload'] for n in constant])})")
+        parts.append(f"runs of a condition do not vary ({names_of([n['workload'] for n in constant])})")
     return "; ".join(parts)
 
 
@@ -93,7 +93,7 @@ def _fixed(each: Numbers) -> str:
         return made
     least = min(each, key=lambda n: n["repetitions"])
     bound, n = least["another_model_below"], counted(least["repetitions"], "equal run")
-    return f"{made}; chance of another up to {bound:.2f} ({n} beside the first)"
+    return f"{made}; chance that one more run differs: up to {bound:.2f} ({n} beside the first)"
 
 
 def _starts(each: Numbers) -> str:
@@ -110,7 +110,7 @@ def _selection(each: Numbers) -> str:
     """Of the workload whose thread counts lie furthest apart at random epochs."""
     most = max(each, key=lambda n: n["random"])
     with_, without, random = (spread(most[key]) for key in ("with", "without", "random"))
-    said = f"apart by {with_} with it, {without} without"
+    said = f"thread counts lie {with_} apart with selection, {without} without"
     if most["narrowing_low"] is not None:
         low, high = (spread(most[f"narrowing_{end}"]) for end in ("low", "high"))
         said += f", narrowed by {spread(most['narrowing'])} ({low} to {high})"

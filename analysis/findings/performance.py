@@ -144,7 +144,7 @@ def _free_seeds(
     elif power:
         power_text = "these runs show no difference, however large, at 80 % power"
     else:
-        power_text = f"{metric} does not vary between runs of a set"
+        power_text = f"{metric} does not vary between runs of a condition"
     return open_(f"{difference}, and {what}; {power_text}; {extent}", **numbers)
 
 

@@ -51,7 +51,7 @@ def read_design(directory: Path) -> tuple[Design, tuple[Problem, ...]]:
     except FileNotFoundError:
         return Design(), ()
     except (OSError, ValueError, RecursionError) as error:  # tomllib's and UnicodeDecodeError are ValueErrors
-        todo = "mend it; until then findings are decided by the first metric and the default margin"
+        todo = "correct it; until then findings are decided by the first metric and the default margin"
         return Design(), (Problem(path=STUDY_FILE, what=str(error), todo=todo, skipped=False),)
 
 

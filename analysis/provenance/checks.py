@@ -50,8 +50,8 @@ def refuse_mixed(study: StudyData) -> None:
     for set_id, runs in study.runs.groupby("set_id", sort=False):
         if mixed := _mixtures(runs, HARDWARE):
             raise MixedHardwareError(
-                f"the set {set_id} mixes {'; '.join(mixed)}: its runs do not repeat one experiment; move the "
-                "runs of the other hardware out of runs/, or analyse them together with --allow-mixed"
+                f"the condition {set_id} mixes {'; '.join(mixed)}: its runs do not repeat one experiment; "
+                "move the runs of the other hardware out of runs/, or analyse all with --allow-mixed"
             )
 
 
@@ -60,7 +60,7 @@ def _edited(study: StudyData) -> Iterator[Problem]:
         todo = (
             "the report's recipe is that of the runs; give changed workloads new names, or move old runs away"
         )
-        what = f"it is not the one by which these runs were made: {study.edited}"
+        what = f"it has changed since these runs were made: {study.edited}"
         yield Problem(path=STUDY_FILE, what=what, todo=todo, skipped=False)
 
 

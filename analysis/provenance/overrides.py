@@ -71,7 +71,7 @@ def project_reservations(study: StudyData) -> Iterator[Problem]:
             yield Problem(path=path, what=text, todo=todo, skipped=False)
         absent = dict.fromkeys(text for each in runs.project for text in each.absent)
         if absent:
-            what_ = f"not told by the project: {'; '.join(absent)}"
+            what_ = f"not reported by the project: {'; '.join(absent)}"
             todo = "declare it in [workload.artifacts] or [workload.metrics], or use vbstudy.report"
             yield Problem(path=path, what=what_, todo=todo, skipped=False)
 

@@ -206,6 +206,6 @@ def recipe(study: StudyData) -> Recipe:
         else:
             note = f"Save the study file below as {STUDY_FILE} in the new folder first."
             if left_out:
-                note += f" Left out of it, as its owner's: {', '.join(left_out)}; give your own."
+                note += f" Private settings are left out: {', '.join(left_out)}; give your own."
     sweep = f"vbstudy sweep --runs {int(study.runs.repetition.max())}"
     return Recipe(commands="\n".join([*begin, *saved, sweep, "vbstudy analyze"]), study_file=text, note=note)

@@ -211,7 +211,7 @@ class TableText:
                 yield Text(heading, style="bold")
             yield self._grid(list(block), kept, widths, head=number == 0)
         notes = [
-            f"Too narrow for: {', '.join(dropped)}." if dropped else "",
+            f"Left out, as the terminal is too narrow: {', '.join(dropped)}." if dropped else "",
             "" if body else "No rows.",
             table.note,
         ]

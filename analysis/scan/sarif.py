@@ -58,7 +58,7 @@ def _markdown(rule: str) -> str:
     """What `explained` has, for a page."""
     said = _SIGN.sub(r"\\\g<0>", explained(rule).partition("\n\n")[0].replace("\n", "\n\n"))
     fails, passes = (f"```python\n{text}```\n" for text in examples()[rule])
-    return f"{said}\n\nIt is found in\n\n{fails}\nand not in\n\n{passes}"
+    return f"{said}\n\nReported in\n\n{fails}\nbut not in\n\n{passes}"
 
 
 def _result(root: Path, project: Project, found: LintFinding, index: int) -> dict[str, Any]:

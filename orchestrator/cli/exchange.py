@@ -28,16 +28,16 @@ FORMATS = ("zip", "parquet", "mlflow")
 @click.command()
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--rerun", type=click.IntRange(min=1), metavar="N",
-              help="Then do N runs again, drawn at random, and compare their bits.")  # fmt: skip
+              help="Afterwards repeat N runs, drawn at random, and compare their bits.")  # fmt: skip
 @click.pass_obj
 def verify(options: Options, path: Path | None, rerun: int | None) -> None:
     """Check a study, or an archive, byte for byte.
 
-    Every record, file, size and hash, and which planned runs are missing. Ends with 0 when the study
-    is whole, with 1 when runs are missing, with 6 when something is damaged. Changes nothing.
+    Checks every record, file, size and hash, and names the planned runs that are missing. Exits with 0 when
+    the study is complete, with 1 when runs are missing, with 6 when something is damaged. Changes nothing.
 
-    With --rerun, in the study's guests (an archive's runs: in those of the study in -C), with the seeds that
-    the runs recorded; ends with 1 when bits differ."""
+    --rerun repeats runs in the study's guests (of an archive: in those of the study in -C) with the seeds
+    that the runs recorded. It exits with 1 when bits differ."""
     from analysis.exchange.verify import verify as verify_
     from orchestrator.store.store import Store
     from orchestrator.study.edited import edited
@@ -49,7 +49,7 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
         Store(folder).check_readable()
         found = verify_(folder, _planned(folder))
         if not found.runs and not found.imports and not found.damaged and found.planned is None:
-            raise UsageError(f"{subject}: there is no study in it")
+            raise UsageError(f"{subject}: there is no study in it; name a study's folder or an archive")
         note_edited(options, edited(Store(folder)))
         if not options.as_json:
             show(f"{subject}: {found}")
@@ -94,7 +94,7 @@ def _judge(subject: Path, found: Verification, again: Sequence[Recomputed], todo
         raise StoreError(f"{subject}: {len(found.damaged)} damaged, the first: {found.damaged[0]}")
     unequal = sum(not each.equal for each in again)
     if unequal:
-        raise UnmetError(f"{subject}: {unequal} of {len(again)} runs done again did not come out the same")
+        raise UnmetError(f"{subject}: {unequal} of {len(again)} repeated runs differ from the stored ones")
     if found.missing:
         raise UnmetError(f"{subject}: {len(found.missing)} planned runs are missing; {todo}")
 
@@ -110,7 +110,7 @@ def _rerun(options: Options, runs: Path, home: Path, count: int) -> list[Recompu
     run_ids = [folder.relative_to(runs / "runs").as_posix() for folder in run_folders(runs)]
     again = recompute(schema.load(store.study_file), store, Store(runs), run_ids, count, report)
     if len(again) < count:
-        report(f"{len(again)} and not {count}: no other run belongs to a guest of {home}")
+        report(f"{len(again)} runs repeated, not {count}: no other run belongs to a guest of {home}")
     return again
 
 
@@ -160,18 +160,18 @@ def _planned(folder: Path) -> list[str] | None:
 @click.command()
 @click.argument("target", type=click.Path(path_type=Path))
 @click.option("--format", "form", type=click.Choice(FORMATS), show_default="by the ending of TARGET",
-              help="What TARGET is.")  # fmt: skip
+              help="The format of TARGET.")  # fmt: skip
 @click.option("--without-projects", is_flag=True,
               help="Leave your own programs out of TARGET.zip.")  # fmt: skip
 @click.pass_obj
 def export(options: Options, target: Path, form: str | None, without_projects: bool) -> None:
-    """Write the study to TARGET, for others.
+    """Export the study as an archive, Parquet tables or MLflow runs.
 
     \b
-    TARGET.zip        its runs, and what else is analysed; the same study, the same
+    TARGET.zip        its runs and all other results; the same study gives the same
                       bytes
     TARGET.parquet    a folder of its tables as Parquet files (extra `parquet`)
-    mlruns            so named, or with --format mlflow: MLflow's file store
+    mlruns            MLflow's file store; under another name with --format mlflow
     """
     from guest.records.printable import counted
     from orchestrator.study.edited import edited
@@ -192,8 +192,8 @@ def export(options: Options, target: Path, form: str | None, without_projects: b
             names = [] if without_projects else projects_of(store.directory)
             if names:
                 options.reporter("note: ")(
-                    f"the archive has {', '.join(names)} as it was run: mind the licence and what is private "
-                    "in it; --without-projects leaves it out"
+                    f"the archive has {', '.join(names)} as it was run: check its licence and private data "
+                    "before you share it; --without-projects leaves it out"
                 )
         elif form == "mlflow":
             from analysis.exchange.mlflow_store import write_mlflow
@@ -216,8 +216,8 @@ def export(options: Options, target: Path, form: str | None, without_projects: b
     metavar="PATTERN",
     default="",
     show_default=False,
-    help="What the paths in SOURCE/ mean, with the fields {workload}, {variant}, {threads}, {repetition}: "
-    "'{workload}/t{threads}/*.npy'.",
+    help="How to read the paths in SOURCE/: a pattern of {workload}, {variant}, {threads}, {repetition}, "
+    "such as '{workload}/t{threads}/*.npy'.",
 )
 @click.pass_obj
 def import_(options: Options, source: Path, name: str | None, by: str) -> None:
@@ -225,7 +225,7 @@ def import_(options: Options, source: Path, name: str | None, by: str) -> None:
 
     \b
     SOURCE.zip    an archive of `vbstudy export`: checked, then unpacked
-    SOURCE.csv    results, one line a run (or an epoch), with a column 'threads'
+    SOURCE.csv    results, one line per run (or epoch), with a column 'threads'
     SOURCE.json   the same as a list of objects
     SOURCE/       a folder of predictions (.npy, .npz, .csv) and histories
                   (.json, .csv) with 'threads-4' or 'cpus-4' in their paths (also
@@ -257,7 +257,7 @@ def import_(options: Options, source: Path, name: str | None, by: str) -> None:
                 )
             folder = str(store.directory / name)
             if (store.directory / name).exists():
-                raise UsageError(f"{folder}: is there already; give another name by --name")
+                raise UsageError(f"{folder}: exists already; give another name with --name")
             unpack(source, store.directory / name)
             text = f"unpacked into {folder}"
             if run_folders(store.directory / name):  # without one there is nothing to analyse

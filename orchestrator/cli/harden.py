@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @click.command(cls=ProgramCommand)
 @click.option("--cpus", callback=counts, metavar="N,N,...", help="The CPU counts to compare.",
-              show_default="the study's; of a program 1 and the host's cores, at least 2")  # fmt: skip
+              show_default="the study's; for a program 1 and the host's cores, at least 2")  # fmt: skip
 @click.option("--workload", metavar="NAME", help="A workload of the study.", show_default="each")
 @click.option("--runs", type=click.IntRange(min=1), default=3, metavar="N",
-              help="Trainings with each tier on each CPU count; of a program 2 or more.")  # fmt: skip
+              help="Trainings with each tier on each CPU count; for a program 2 or more.")  # fmt: skip
 @click.option("--tiers", "names", metavar="T,T,...", help="Tiers by number or name.",
               show_default="all, 0-5")  # fmt: skip
 @SEED
@@ -56,22 +56,26 @@ def harden(
                                               one, of the default study
 
     \b
-    Trains with each tier, in this order, on each CPU count:
-        0 seeds             1 switches      2 environment
-        3 logical-threads   4 exact         5 one-thread
+    Trains with each of these tiers on each CPU count:
+        0 seeds             fixed seeds alone: the default, the reference
+        1 switches          the framework's deterministic switches
+        2 environment       MKL's strict mode (Intel CPUs), oneDNN off
+        3 logical-threads   as many threads as the largest CPU count
+        4 exact             exact mode
+        5 one-thread        one thread
 
-    A tier is proved when weights, logits and the weights on the way are bitwise equal in all trainings; of a
-    program, when all that `vbstudy try` compares is the same. Prints the command or the lines to paste for
-    the cheapest one. Ends with 0 when a tier is proved for each workload, else with 1. Of workloads,
-    it can be stopped at any time, and running it again resumes."""
+    A tier is proved when the weights, the logits and the weights at recorded training steps are bitwise
+    equal in all trainings; for a program, when all that `vbstudy try` compares is the same. Prints the
+    command, or the lines to paste, of the cheapest proved tier. Exits with 0 when a tier is proved for each
+    workload, else with 1. For workloads, it can be stopped at any time; running it again resumes."""
     options: Options = context.obj
     if PROGRAM in context.meta:
         if workload:
-            raise UsageError("of a program, no --workload is named")
+            raise UsageError("--workload cannot be combined with a program")
         _harden_program(options, context.meta[PROGRAM], cpus, runs, _tiers(names), seed, timeout_s)
         return
     if seed is not None or timeout_s is not None:
-        raise UsageError("--seed and --timeout go with a program, as in -- python train.py")
+        raise UsageError("--seed and --timeout need a program, as in -- python train.py")
     from analysis.diagnosis.hardening import hardening_tables, judge
     from analysis.results.printing import print_tables
     from guest.records.codec import to_json

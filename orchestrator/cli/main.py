@@ -125,7 +125,7 @@ def _name_its_commands(option: str) -> None:
     commands = cli.commands.items()
     having = [name for name, command in commands if any(option in each.opts for each in command.params)]
     if having:
-        click.echo(f"{option} stands behind its command: {', '.join(having)}", err=True)
+        click.echo(f"{option} goes after its command: {', '.join(having)}", err=True)
 
 
 def _has_current_folder() -> bool:

@@ -64,11 +64,11 @@ SEED = click.option(
     "--seed",
     type=click.IntRange(0, 2**31 - 1),
     metavar="N",
-    help="Of a program's generators.",
+    help="The seed of a program's random generators.",
     show_default="1",
 )
 TIMEOUT = click.option("--timeout", "timeout_s", type=FiniteRange(0, min_open=True), metavar="SECONDS",
-                       help="For one run of a program.", show_default="none")  # fmt: skip
+                       show_default="none", help="The most seconds of one run of a program.")  # fmt: skip
 
 
 class ProgramCommand(click.Command):
@@ -83,7 +83,7 @@ class ProgramCommand(click.Command):
             i = args.index("--")
             args, program = args[:i], args[i + 1 :]
             if not program:
-                raise click.UsageError("a program stands behind `--`, as in -- python train.py", ctx)
+                raise click.UsageError("no program is named after `--`: write -- python train.py", ctx)
             ctx.meta[PROGRAM] = tuple(program)
         elif program := self._undashed(ctx, args):
             args = args[: -len(program)]
@@ -226,8 +226,8 @@ class Commands(click.Group):
             raise click.UsageError(f"there is no command '{args[0]}'{hint}", ctx)
         if sys.platform != "linux":
             raise PrerequisiteError(
-                f"this is {sys.platform}, and vbstudy runs on Linux: it holds programs and guests to cores "
-                "as only Linux can; use a Linux machine, or a virtual one of several CPUs"
+                f"this is {sys.platform}, and vbstudy runs on Linux: it pins programs and guests to "
+                "cores as only Linux can; use a Linux machine, or a Linux virtual machine with several CPUs"
             )
         return super().resolve_command(ctx, args)
 
@@ -256,7 +256,7 @@ class CommandFailed(Exception):  # noqa: N818  (the status is passed on, everyth
 def note_edited(options: Options, difference: str) -> None:
     """Reports in what the runs differ from those that the study file plans, where they do."""
     if difference:
-        options.reporter("note: ")(f"study.toml is not the one by which these runs were made: {difference}")
+        options.reporter("note: ")(f"study.toml has changed since these runs were made: {difference}")
 
 
 def note_misplaced(options: Options, program: Sequence[str]) -> None:
@@ -269,7 +269,7 @@ def note_misplaced(options: Options, program: Sequence[str]) -> None:
             continue
         known = re.compile(rf"\b{name[2:].replace('-', '[-_]')}\b")
         if not any(map(known.search, scripts)):
-            told = f"{name} behind the program is the program's own; vbstudy's options stand before it"
+            told = f"{name} after the program is passed to the program; vbstudy's options go before it"
             options.reporter("note: ")(told)
 
 

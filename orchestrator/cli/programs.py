@@ -31,33 +31,36 @@ CHECKED = ("bitwise", "predictions", "metric")  # LEVELS of try_verdicts, too he
 
 
 @click.command("try", context_settings=PROGRAM)
-@click.option("--cpus", callback=counts, metavar="N,N,...", help="Thread counts.",
+@click.option("--cpus", callback=counts, metavar="N,N,...", help="The thread counts to compare.",
               show_default="1 and the host's cores, at least 2")  # fmt: skip
 @click.option("--vary", default="threads", metavar="FACTOR", show_default=True,
-              help="threads, isa (AVX-512 or AVX2), workers (of DataLoaders), hash (Python's seed) or "
-              "env:NAME=VALUE,VALUE.")  # fmt: skip
+              help="What to vary: threads, isa (AVX-512 or AVX2), workers (of DataLoaders), hash "
+              "(Python's hash seed) or env:NAME=VALUE,VALUE.")  # fmt: skip
 @click.option("--which", is_flag=True,
-              help="Give each thread pool its threads alone: which one matters?")  # fmt: skip
+              help="Find the thread pool that matters: each in turn has its "
+              "threads, the others one.")  # fmt: skip
 @click.option("--runs", type=click.IntRange(min=2), metavar="N", show_default="2, with --exact 3",
               help="Runs under each condition.")  # fmt: skip
 @click.option(
     "--seed", type=click.IntRange(0, 2**31 - 1), default=1, metavar="N", help="The seed of all generators."
 )
+@click.option("--replay", is_flag=True, help="Set no seed; replay the random numbers of the first run.")
 @click.option(
-    "--replay", is_flag=True, help="Set no seed: record what the first run draws, replay it in the others."
+    "--exact", is_flag=True, help="Also run in exact mode: do all runs then agree, and at what cost?"
 )
-@click.option("--exact", is_flag=True, help="Run with exact mode, too: does it cure, at what cost?")
 @click.option("--check", is_flag=True, help="Exit with 1 unless everything compared is the same.")
 @click.option("--level", type=click.Choice(CHECKED), default="bitwise",
-              help="What --check asks for: all, predictions and metrics, or metrics.")  # fmt: skip
+              help="What --check requires to be equal: all, predictions and metrics, or "
+              "metrics alone.")  # fmt: skip
 @click.option("--save", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Write hashes, numbers and environment, for --against elsewhere.")  # fmt: skip
+              help="Write hashes, numbers and environment to FILE, for --against on another "
+              "machine.")  # fmt: skip
 @click.option("--against", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Compare with what --save wrote on another machine.")  # fmt: skip
 @TIMEOUT
 @click.option("--disk-limit", "disk_gib", type=FiniteRange(0, min_open=True), default=10.0,
               metavar="GIB",
-              help="What one run may write.")  # fmt: skip
+              help="The most GiB that one run may write.")  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def try_(
@@ -84,8 +87,8 @@ def try_(
         vbstudy try --exact -- python train.py    does exact mode cure it?
         vbstudy try --check -- python train.py    for CI: status 1 if it matters
 
-    Nothing is declared or edited. The program runs in copies of the folder (-C), with its generators
-    seeded from outside. Compared are all files that it writes there, models and predictions that Python
+    The program needs no edit. It runs in copies of the folder (-C), and its random generators are seeded
+    from outside. The comparison covers all files that it writes there, models and predictions that Python
     writes elsewhere (arrays where the format is known, else bytes), named numbers that it prints, logs or
     writes, and its output. Exits with 0 whatever the answer is, unless --check is given; with 1 when the
     program fails."""
@@ -101,9 +104,9 @@ def try_(
     from orchestrator.programs.try_verdicts import LEVELS, Answer, first_shown, overall
 
     if level != "bitwise" and not check:
-        raise UsageError(f"--level {level} goes with --check")
+        raise UsageError(f"--level {level} needs --check")
     if which and (exact or check or save or against or vary != "threads"):
-        raise UsageError("--which goes with none of --vary, --exact, --check, --save and --against")
+        raise UsageError("--which cannot be combined with --vary, --exact, --check, --save or --against")
     if exact and replay:
         raise UsageError("--exact and --replay: choose one")
     factor = conditions.vary(vary, cpus)
@@ -146,7 +149,7 @@ def try_(
     if check and answers != {Answer.SAME}:
         why = {
             Answer.MATTERS: "not everything that was compared is the same",
-            Answer.INCONCLUSIVE: "what was compared does not repeat itself, so that it is inconclusive",
+            Answer.INCONCLUSIVE: "runs differ within one condition, so the comparison is inconclusive",
             Answer.ABSENT: "nothing was seen that could be compared",
         }[first_shown(answers - {Answer.SAME})]
         raise UnmetError(f"--check: at level {level} {why}")
@@ -155,10 +158,11 @@ def try_(
 @click.command(context_settings=PROGRAM)
 @click.option("--threads", type=click.IntRange(min=1), metavar="N",
               help="Threads of torch and of numpy's libraries.", show_default="its own")  # fmt: skip
-@click.option("--strict", is_flag=True, help="An operation that is not at the level is an error.")
+@click.option("--strict", is_flag=True, help="Stop at an operation that --level does not cover.")
 @click.option("--level", type=click.Choice(get_args(Level)), default="machine",
-              help="threads: bits depend on the CPU and torch too; machine: not so in float32, except in "
-                   "linear algebra, FFT and other operations that --strict refuses.")  # fmt: skip
+              help="threads: the bits still depend on the CPU and torch's version; machine: in float32 they "
+                   "do not, except in linear algebra, FFT and other operations that --strict "
+                   "refuses.")  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def exact(
@@ -186,7 +190,8 @@ def exact(
 @click.command(context_settings=PROGRAM)
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="The recording to write.")
 @click.option("--level", type=click.Choice(LEVELS), default="auto",
-              help="A preloaded library, or Python alone.")  # fmt: skip
+              help="What records: a preloaded library (all random bytes), Python alone, or the "
+              "first that works.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite an existing recording.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
@@ -197,7 +202,7 @@ def record(options: Options, output: Path, level: str, force: bool, command: tup
         vbstudy record --output run.rec -- python train.py --epochs 3
 
     The program is not changed, and runs in its folder (-C); the path of the recording is relative to the
-    current one. Exits with the program's own exit code."""
+    current folder. Exits with the program's own exit code."""
     from orchestrator.programs import replay as replaying
 
     path = output.absolute()
@@ -241,7 +246,7 @@ def replay(options: Options, file: Path, command: tuple[str, ...]) -> None:
 
     if not file.exists():
         raise UsageError(
-            f"{file}: no such recording, which stands before the program; "
+            f"{file}: no such recording (name it before the program); "
             f"`vbstudy record --output {file} -- PROGRAM` makes one"
         )
     try:

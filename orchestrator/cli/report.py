@@ -31,21 +31,23 @@ _OUTPUT = click.option(
     help="The folder of the report.",
     show_default="report/ in the study",
 )
-_ALLOW_MIXED = click.option("--allow-mixed", is_flag=True, help="Accept different hardware in a condition.")
+_ALLOW_MIXED = click.option(
+    "--allow-mixed", is_flag=True, help="Accept runs of one condition from different hardware."
+)
 
 
 @click.command()
 @click.option("--table", "--tables", "names", metavar="NAME,NAME,...|all", default="", show_default=False,
               help="Print these tables in place of the summary.")  # fmt: skip
 @click.option("--list-tables", is_flag=True, help="List the tables, and the question that each answers.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="How to print.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="Output format.")
 @_OUTPUT
 @click.option(
     "--against",
     metavar="NAME",
     default="",
     show_default=False,
-    help="Compare with published numbers: issre21.",
+    help="Compare with published numbers; issre21: Xiao et al. 2021.",
 )
 @_ALLOW_MIXED
 @click.pass_obj
@@ -118,7 +120,7 @@ def _list_tables(options: Options) -> None:
 
 
 @click.command()
-@click.option("--live", is_flag=True, help="Serve it on this machine, up to date while a sweep runs.")
+@click.option("--live", is_flag=True, help="Serve the report on this machine, updated while a sweep runs.")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="The port of --live.",
               show_default="any that is free")  # fmt: skip
 @_OUTPUT
@@ -129,7 +131,7 @@ def report(options: Options, live: bool, port: int | None, output: Path | None, 
     if live and output is not None:
         raise UsageError("--live serves the report and writes no file; it takes no --output")
     if not live and port is not None:
-        raise UsageError("--port is the port of --live")
+        raise UsageError("--port needs --live")
     if live:
         _serve(options, port or 0, allow_mixed)
         return
@@ -226,7 +228,7 @@ def _serve(options: Options, port: int, allow_mixed: bool) -> None:
     with live_report.serving(port) as server:
         page = waiting(unfinished(watcher.look(), "0"), "The first page is being made.")
         server.site = live_report.Site(page=page, version="0", files={})
-        text = f"{server.url}\nfor this machine alone; Ctrl-C ends"
+        text = f"{server.url}\nreachable from this machine only; Ctrl-C ends"
         result(options, {"url": server.url}, text)
         try:
             live_report.keep_building(server, watcher, build)

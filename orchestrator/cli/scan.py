@@ -49,35 +49,48 @@ def _explain(context: click.Context, _parameter: click.Parameter, rule: str | No
     is_eager=True,
     expose_value=False,
     callback=_explain,
-    help="Print what a rule finds, with examples, and end.",
+    help="Print what a rule finds, with examples, and exit.",
 )
 @click.option("--each", is_flag=True, help="Every folder in PATH is a project, not PATH itself.")
-@click.option("--only", type=click.Choice((LINT, REQUIREMENTS)), help="One half of the scan.")
+@click.option("--only", type=click.Choice((LINT, REQUIREMENTS)), help="Run only this half of the scan.")
 @click.option(
-    "--select", metavar="CODES", default="", show_default=False, help="Only these rules, such as VB1,VB402."
+    "--select",
+    metavar="CODES",
+    default="",
+    show_default=False,
+    help="Use only these rules, such as VB1,VB402.",
 )
 @click.option(
-    "--extend-select", metavar="CODES", default="", show_default=False, help="These rules too, such as VB503."
+    "--extend-select",
+    metavar="CODES",
+    default="",
+    show_default=False,
+    help="Use these rules too, such as VB503.",
 )
-@click.option("--ignore", metavar="CODES", default="", show_default=False, help="All rules but these.")
+@click.option("--ignore", metavar="CODES", default="", show_default=False, help="Use all rules but these.")
 @click.option(
-    "--exclude", metavar="PATTERN", multiple=True, help="Without these files or folders, such as 'old/*'."
+    "--exclude",
+    metavar="PATTERN",
+    multiple=True,
+    help="Leave out files or folders, such as 'old/*'; may be repeated.",
 )
 @click.option(
     "--baseline",
     type=click.Path(path_type=Path),
-    help="Only findings that this file, of --format json, does not have.",
+    help="Show only findings that this file (of --format json) does not have.",
 )
 @click.option(
     "--fix",
     type=click.Choice(("diff", "write")),
-    help="Print a diff that sorts listings (VB301) in place of findings; with write, change the files too.",
+    help="Instead of findings, print a diff that sorts listings (VB301); with write, change the files too.",
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), help="How to print.", show_default="table")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Output format.", show_default="table")
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this file in place of stdout.")
 @click.option("--keep", is_flag=True, help="Keep the result as scan.json of the study, for finding F6.")
-@click.option("--check", is_flag=True, help="End with 1 when there are errors or warnings.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes.", show_default="one a core")
+@click.option("--check", is_flag=True, help="Exit with 1 when there are errors or warnings.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), metavar="N", help="How many processes.", show_default="one per core"
+)
 @click.pass_obj
 def scan(
     options: Options,

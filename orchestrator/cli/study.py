@@ -21,7 +21,7 @@ PROVIDERS = ("local", "ssh", "qemu", "vagrant", "virtualbox")
 
 @click.command()
 @click.option("--force", is_flag=True, help="Overwrite an existing study.toml.")
-@click.option("--from-try", is_flag=True, help="A study of the program that `vbstudy try` ran last.")
+@click.option("--from-try", is_flag=True, help="Write a study of the program that `vbstudy try` ran last.")
 @click.pass_obj
 def init(options: Options, force: bool, from_try: bool) -> None:
     """Write a commented study.toml."""
@@ -58,9 +58,11 @@ def doctor(options: Options) -> None:
 
 @click.command()
 @click.option(
-    "--cpus", callback=counts, metavar="N,N,...", help="One guest for each count; kept in study.toml."
+    "--cpus", callback=counts, metavar="N,N,...", help="CPU counts, one guest each; written to study.toml."
 )
-@click.option("--provider", type=click.Choice(PROVIDERS), help="What makes the guests; kept in study.toml.")
+@click.option(
+    "--provider", type=click.Choice(PROVIDERS), help="What makes the guests; written to study.toml."
+)
 @click.pass_obj
 def provision(options: Options, cpus: tuple[int, ...] | None, provider: str | None) -> None:
     """Make one guest for each CPU count."""
@@ -76,7 +78,11 @@ def provision(options: Options, cpus: tuple[int, ...] | None, provider: str | No
     report = options.reporter()
 
     def on_guest(guest: Guest) -> None:
-        note = " (oversubscribed: its timings will not count)" if guest.observed.oversubscribed else ""
+        note = (
+            " (oversubscribed: its times are excluded from comparisons)"
+            if guest.observed.oversubscribed
+            else ""
+        )
         report(
             f"guest {guest.spec.name}: CPUs asked for {guest.spec.cpus}, "
             f"seen inside {guest.observed.guest_cpus}{note}"

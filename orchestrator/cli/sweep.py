@@ -25,14 +25,16 @@ FILE_WIDTH = 120  # a pipe has none, and a narrower table cuts its words
 
 
 @click.command()
-@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Runs of each condition, as for sweep.")
+@click.option("--runs", type=click.IntRange(min=1), metavar="N", show_default="repetitions of study.toml",
+              help="Runs of each condition, as for sweep.")  # fmt: skip
 @click.option("--difference", type=FiniteRange(1e-100, 1e100), default=0.01, metavar="D",
-              help="The difference in the metric to detect.")  # fmt: skip
-@click.option("--sd", type=FiniteRange(0, 1e100), metavar="SD", help="Used instead of the stored runs' SD.")
-@click.option("--hosts", type=click.IntRange(1, 100_000), metavar="H", help="Estimate a fleet of H hosts.")
+              help="The difference to detect, in units of the metric: 0.01 is 1 % of accuracy.")  # fmt: skip
+@click.option("--sd", type=FiniteRange(0, 1e100), metavar="SD",
+              help="The SD of the metric, instead of that of the stored runs.")  # fmt: skip
+@click.option("--hosts", type=click.IntRange(1, 100_000), metavar="H", help="Estimate the time on H hosts.")
 @click.option("--cores", type=click.IntRange(1, 4096), metavar="C", help="The cores of each host.")
-@click.option("--memory-mib", type=click.IntRange(min=1), metavar="M", help="The memory of each host.",
-              show_default="enough")  # fmt: skip
+@click.option("--memory-mib", type=click.IntRange(min=1), metavar="M", show_default="enough",
+              help="The memory of each host, in MiB.")  # fmt: skip
 @click.pass_obj
 def plan(
     options: Options,
@@ -55,10 +57,10 @@ def plan(
     from orchestrator.sweep import status
 
     if (hosts is None) != (cores is None) or (hosts is None and memory_mib):
-        raise UsageError("a fleet is --hosts H with --cores C; --memory-mib belongs to it")
+        raise UsageError("--hosts needs --cores, and --memory-mib needs both")
 
     if math.isnan(difference) or (sd is not None and math.isnan(sd)):
-        raise UsageError("--difference and --sd are numbers")
+        raise UsageError("--difference and --sd must be numbers")
     study, store = options.study(), options.store()
     report = model.estimate(study, store, runs, difference, sd)
     note_edited(options, edited(store))
@@ -77,18 +79,24 @@ def plan(
 
 
 @click.command()
-@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Runs of each condition.")
-@click.option("--until", metavar="RULE", help="Add runs where the answer is not clear yet: sd_halfwidth<X, "
-              "mean_halfwidth<X, decided(tests) or decided(tests, margin=X).")  # fmt: skip
-@click.option("--max-runs", type=click.IntRange(min=1), metavar="N", help="The most runs with --until.",
-              show_default="30")  # fmt: skip
-@click.option("--robustness", is_flag=True, help="Then measure the stored models under noise and attack.")
+@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Runs of each condition.",
+              show_default="repetitions of study.toml")  # fmt: skip
+@click.option("--until", metavar="RULE", help="Add runs to each condition until RULE holds for it: "
+              "sd_halfwidth<X, mean_halfwidth<X, decided(tests) or decided(tests, margin=X).")  # fmt: skip
+@click.option("--max-runs", type=click.IntRange(min=1), metavar="N", show_default="30",
+              help="The most runs of each condition with --until.")  # fmt: skip
+@click.option(
+    "--robustness",
+    is_flag=True,
+    help="Afterwards measure the stored models under noise and adversarial attack.",
+)
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
     help="Run on the workers of this dask scheduler: tcp:// or tls://HOST:PORT.",
 )
-@click.option("--security", type=click.Path(path_type=Path), help="TLS for a tls:// scheduler: a TOML file.")
+@click.option("--security", type=click.Path(path_type=Path),
+              help="A TOML file with ca, cert and key for a tls:// scheduler.")  # fmt: skip
 @click.pass_obj
 def sweep(
     options: Options,
@@ -99,7 +107,7 @@ def sweep(
     scheduler: str | None,
     security: Path | None,
 ) -> None:
-    """Run what is planned and not done yet. Ctrl-C stops; running it again resumes."""
+    """Train the planned runs that are missing. Ctrl-C stops; running it again resumes."""
     from orchestrator.study.engine import on_scheduler
     from orchestrator.sweep import command as sweeping
     from orchestrator.sweep.sequential import parse_rule
@@ -108,12 +116,12 @@ def sweep(
     if scheduler is not None:
         loaded = loaded.model_copy(update={"engine": on_scheduler(loaded.engine, scheduler, security)})
     elif security is not None:
-        raise UsageError("--security belongs to --scheduler")
+        raise UsageError("--security needs --scheduler")
     rule = None
     if until is not None:
         rule = parse_rule(loaded, store, runs, until, max_runs)
     elif max_runs is not None:
-        raise UsageError("--max-runs is the cap of --until; without --until, --runs sets the runs")
+        raise UsageError("--max-runs needs --until; without --until, set the number of runs with --runs")
     outcome = sweeping.sweep(loaded, store, options.stderr(), runs, rule, robustness)
     result(options, *sweeping.summaries(outcome, store))
     if outcome.failed:
@@ -121,9 +129,11 @@ def sweep(
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Print one moment and end; so it is without a terminal.")
+@click.option(
+    "--once", is_flag=True, help="Print the current state once and exit; the default without a terminal."
+)
 @click.option("--every", "every_s", type=FiniteRange(0.2), default=1.0, metavar="S",
-              help="Seconds between two frames.")  # fmt: skip
+              help="Seconds between two updates.")  # fmt: skip
 @click.pass_obj
 def watch(options: Options, once: bool, every_s: float) -> None:
     """Show guests, running runs, progress, failures and the time left. Ctrl-C ends.

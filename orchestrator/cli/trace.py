@@ -35,8 +35,8 @@ WHAT = {
     "operation": "an operation gives unequal outputs from equal inputs",
     "sequence": "the sides run different operations from equal inputs: what the program does depends on the "
     "{factor}",
-    "unlocated": "the inputs of an operation differ that no traced operation made: they come from outside "
-    "the frameworks, or from another thread or process, such as a DataLoader worker",
+    "unlocated": "the inputs of an operation differ, and no traced operation made them: they come from "
+    "outside the frameworks, or from another thread or process, such as a DataLoader worker",
     "unrepeatable": "the program does not repeat itself on the same {factor}",
 }
 
@@ -44,20 +44,22 @@ WHAT = {
 @click.command(cls=ProgramCommand)
 @click.argument("runs", nargs=-1, metavar="[RUN_A RUN_B | -- PROGRAM ...]")
 @click.option("--cpus", callback=counts, metavar="N,M", help="The two CPU counts to compare.")
-@click.option("--workload", metavar="NAME", help="A workload of the study.", show_default="its first")
+@click.option("--workload", metavar="NAME", help="A workload of the study.", show_default="the first")
 @click.option("--framework", type=click.Choice(["torch", "tensorflow"]), show_default="the workload's",
-              help="Of a workload.")  # fmt: skip
+              help="The framework to train the workload with.")  # fmt: skip
 @click.option("--variant", type=click.Choice(["fixed-seed", "control", "exact"]), show_default="fixed-seed",
-              help="The settings that a workload is trained with.")  # fmt: skip
+              help="The variant in which the workload is trained.")  # fmt: skip
 @click.option("--steps", type=click.IntRange(min=1), default=DEFAULT_STEPS, metavar="N",
               help="The most training steps to compare.")  # fmt: skip
 @SEED
 @click.option("--hold", multiple=True, metavar="OPERATION",
-              help="Run this operation on one thread on both sides; may be repeated.")  # fmt: skip
+              help="Run this operation on one thread on both sides, to find the next difference; may be "
+              "repeated.")  # fmt: skip
 @click.option("--vary", metavar="FACTOR", show_default="threads",
-              help="Of a program, other than threads: isa, workers, hash or env:NAME=a,b.")  # fmt: skip
+              help="What to vary of a program: isa, workers, hash or env:NAME=a,b.")  # fmt: skip
 @click.option("--replay", is_flag=True,
-              help="Of a program: record what a first run draws, replay it in the others.")  # fmt: skip
+              help="Record the random numbers of a first run of the program, replay them in the "
+              "others.")  # fmt: skip
 @TIMEOUT
 @click.pass_context
 def trace(
@@ -81,13 +83,13 @@ def trace(
         vbstudy trace --cpus 1,4            a workload of the study
         vbstudy trace RUN_A RUN_B           two stored runs, by id or folder
 
-    The first operation whose inputs are equal and whose output is not, and how the difference grows from
-    there. Of workloads and stored runs the trace is kept in trace/. Exits with 0 whatever is found, with 1
-    when a program fails, with 2 when it has no operation that can be traced."""
+    Reports the first operation whose inputs are equal and whose outputs are not, and how the difference
+    grows from there. Traces of workloads and stored runs are kept in trace/. Exits with 0 whatever is
+    found, with 1 when a program fails, with 2 when it has no operation that can be traced."""
     options: Options = context.obj
     if PROGRAM in context.meta:
         if runs or workload or framework or variant:
-            raise UsageError("of a program, neither runs nor --workload, --framework or --variant are named")
+            raise UsageError("runs, --workload, --framework and --variant cannot be combined with a program")
         if replay and seed is not None:
             raise UsageError("--seed and --replay: choose one")
         seeds = None if replay else 1 if seed is None else seed
@@ -95,7 +97,7 @@ def trace(
         return
     if seed is not None or hold or vary or replay or timeout_s is not None:
         told = "--seed, --hold, --vary, --replay and --timeout"
-        raise UsageError(f"{told} go with a program, as in -- python train.py")
+        raise UsageError(f"{told} need a program, as in -- python train.py")
     from analysis.diagnosis import trace_figures, traces
     from guest.records.codec import to_json
     from guest.records.run import Framework, Variant
@@ -118,7 +120,7 @@ def trace(
         )
     else:
         if len(runs) != 2:
-            raise UsageError(f"{len(runs)} runs are named; two are compared")
+            raise UsageError(f"{len(runs)} runs are named; name two")
         if workload or framework or variant:
             raise UsageError("--workload, --framework and --variant go with --cpus; stored runs have theirs")
         a, b = (trace_setup.find_run(store, run) for run in runs)
@@ -174,7 +176,7 @@ def _trace_program(
         timeout_s=timeout_s,
     )
     note_misplaced(options, program)
-    with running(options, "of a program nothing is kept", "trace: ") as say:
+    with running(options, "traces of programs are not kept", "trace: ") as say:
         found = trace_program.work(ask, say)
     result(
         options,
@@ -185,24 +187,29 @@ def _trace_program(
 
 @click.command()
 @click.option("--framework", type=click.Choice(["torch", "tensorflow"]), default="torch",
-              help="Whose operations are probed.")  # fmt: skip
+              help="The framework whose operations are probed.")  # fmt: skip
 @click.option("--threads", "--cpus", "threads", callback=counts, metavar="N,N,...", default="1,2,4,8",
-              help="The others are compared with the first.")  # fmt: skip
-@click.option("--operation", metavar="PATTERN", default="*", help="Only those, for example 'conv*'.")
+              help="Thread counts; the others are compared with the first.")  # fmt: skip
 @click.option(
-    "--dtypes", metavar="T,T,...", help=f"Of {', '.join(DTYPES)}.", show_default="all; with --quick float32"
+    "--operation", metavar="PATTERN", default="*", help="Only operations of this name, such as 'conv*'."
+)
+@click.option(
+    "--dtypes",
+    metavar="T,T,...",
+    help=f"Types among {', '.join(DTYPES)}.",
+    show_default="all; with --quick float32",
 )
 @click.option(
     "--runs",
     type=click.IntRange(min=2),
     metavar="N",
-    help="Runs of each cell.",
+    help="Runs of each operation, size, type and thread count.",
     show_default="5, quick 3",
 )
 @click.option("--quick", is_flag=True, help="Two sizes and one type: about a minute.")
 @click.option("--output", type=click.Path(path_type=Path), show_default="probe/ in the study",
               help="The folder of the results.")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="How to print.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="Output format.")
 @click.pass_obj
 def probe(
     options: Options,
@@ -313,6 +320,10 @@ def _program_summary(found: ProgramTrace, cpus: tuple[int, ...], vary: str, fold
         lines.append(
             f"  after step {each.step}: {share:.1%} of {each.elements:,} weights differ, "
             f"|a-b| / |a| = {each.relative_l2:.1e}"
+        )
+    if found.growth and not any(each.differing for each in found.growth):
+        lines.append(
+            "  these are the weights of the optimizer; what differs is not among them, or does not reach them"
         )
     lines += [f"note: {note}" for note in found.notes]
     if not by_threads:

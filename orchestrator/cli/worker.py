@@ -20,10 +20,11 @@ PROVIDERS = ("local", "qemu", "vagrant", "virtualbox")
 @click.option("--cores", metavar="LIST", help="The cores that guests may have, such as 0-3,8.",
               show_default="all")  # fmt: skip
 @click.option("--memory-mib", type=click.IntRange(min=1), metavar="M", show_default="all",
-              help="The memory that guests may have.")  # fmt: skip
-@click.option("--security", type=click.Path(path_type=Path), help="TLS for a tls:// scheduler: a TOML file.")
+              help="The memory that guests may have, in MiB.")  # fmt: skip
+@click.option("--security", type=click.Path(path_type=Path),
+              help="A TOML file with ca, cert and key for a tls:// scheduler.")  # fmt: skip
 @click.option("--wait", "wait_s", type=FiniteRange(0, min_open=True), metavar="SECONDS",
-              help="For a scheduler that does not answer.", show_default="for ever")  # fmt: skip
+              show_default="forever", help="How long to wait for a silent scheduler.")  # fmt: skip
 @click.option("--folder", type=click.Path(path_type=Path), help="The folder of guests and undelivered "
               "runs.", show_default="~/.cache/vbstudy/hosts/NAME")  # fmt: skip
 @click.pass_obj
@@ -39,8 +40,8 @@ def worker(
 ) -> None:
     """Make this machine a host for the sweeps of SCHEDULER (tcp://HOST:PORT or tls://HOST:PORT).
 
-    One is enough for a machine. It serves until it is stopped, waits for a scheduler that went away, and
-    removes its guests in the end."""
+    One worker per machine is enough. It serves until it is stopped, waits for a scheduler that went away,
+    and removes its guests when it ends."""
     from orchestrator.engine import require_dask
     from orchestrator.study.engine import scheduler_address
 

@@ -48,9 +48,7 @@ def begin(
     """What is to be measured, with the measurements that are stored and still hold: of the same training by
     the same agent. Raises UsageError for less than two CPU counts."""
     if len(cpus) < 2:
-        raise UsageError(
-            f"--cpus {cpus[0]}: equality is proved between two CPU counts or more, for example 1,2,4"
-        )
+        raise UsageError(f"--cpus {cpus[0]}: name two or more CPU counts, for example 1,2,4")
     chosen = tuple(tier for tier in tiers.TIERS if tier in {Tier.SEEDS, *asked})
     known = profile(store, base.workload)
     own = base.workload.project is not None
@@ -76,7 +74,7 @@ def begin(
     differing = [name for name in same if getattr(stored, name) != getattr(fresh, name)]
     if differing or not _same_seeds(study, stored):
         what = {"tree_sha256": "version of the project"}.get(name := (differing or ["seed"])[0], name)
-        say(f"{base.workload.name}: what is stored is of another {what}; it is measured again")
+        say(f"{base.workload.name}: the stored trainings are of another {what}; they are repeated")
         return fresh
     # What failed may have been mended meanwhile; other CPU counts may ask for other fixed threads.
     kept = tuple(
@@ -92,9 +90,9 @@ def begin(
 def unsuitable(workload: WorkloadSpec) -> str:
     """Why tiers cannot be set for a project; "" where they can."""
     if workload.replays:
-        return 'random = "replay": hardened are projects that a seed makes repeat'
+        return 'random = "replay": only projects whose runs repeat with a seed can be hardened'
     if workload.computes_with is None:
-        return 'tiers are a framework\'s: name it in its table, as in framework = "torch"'
+        return 'tiers need a framework: name it in the workload\'s table, as in framework = "torch"'
     return ""
 
 

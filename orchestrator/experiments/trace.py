@@ -175,7 +175,7 @@ class Tracer:
         wanted = tuple(positions[:ORIGINS])
         if len(positions) > ORIGINS:
             self._notes.append(
-                f"{len(positions)} operations part by themselves; the first {ORIGINS} are listed"
+                f"{len(positions)} operations diverge by themselves; the first {ORIGINS} are listed"
             )
         self.say(f"what {counted(len(wanted), 'operation')} gave")
         with self._fetched(Task.TENSORS, (step,), wanted) as (a, b):

@@ -23,7 +23,7 @@ def specs_for(
 ) -> tuple[RunSpec, RunSpec]:
     """The same training on two CPU counts, with equal seeds. Raises UsageError."""
     if len(counts) != 2:
-        raise UsageError(f"--cpus names {len(counts)} counts; two are compared, for example 1,4")
+        raise UsageError(f"--cpus names {len(counts)} counts; name two, for example 1,4")
     if not variant.seeds_fixed:
         raise UsageError(f"--variant {variant}: leaves seeds free; fixed-seed and control can be traced")
     chosen = [spec.workload for spec in first_runs(study, workload)]

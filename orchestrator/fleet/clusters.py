@@ -123,7 +123,7 @@ async def _greet(address: str, security: Security | None) -> None:
         raise
     except Exception as error:  # noqa: BLE001  (whatever dask makes of noise)
         raise GuestError(
-            f"what answers at {address} is no dask scheduler; its dashboard has another port",
+            f"what answers at {address} is no dask scheduler; give the scheduler's port, not its dashboard's",
             evidence=repr(error),
         ) from None
     comm.abort()

@@ -51,7 +51,7 @@ class DaskEngine:
             bound += ["random = 'replay'"] if table.random is Random.REPLAY else []
             if bound:
                 raise UsageError(
-                    f"workload {table.name!r}: {bound[0]} does not travel to other hosts: sweep with "
+                    f"workload {table.name!r}: {bound[0]} is not sent to other hosts: sweep with "
                     "engine.kind = 'local'"
                 )
         self._study = study

@@ -117,7 +117,7 @@ class Fleet:
             at_hand = [] if "trouble" in described else ask(client, tasks.at_hand, self.key, host=host)
         except Exception as error:  # noqa: BLE001  (whatever is raised there, or on the way)
             self._refuse(
-                host, GuestError(f"host {host}: cannot be asked what it is: {error!r}"), " until it answers"
+                host, GuestError(f"host {host}: does not describe itself: {error!r}"), " until it answers"
             )
             self._silent[host] = time.monotonic() + ASK_AGAIN_S
             return
@@ -129,7 +129,7 @@ class Fleet:
             trouble = "offers no resource `vcpu`"
         if not trouble and described["provider"] not in ("", wanted):
             trouble = (
-                f"makes guests with {described['provider']}, and the study wants {wanted}: "
+                f"makes guests with {described['provider']}, but the study needs {wanted}: "
                 f"start `vbstudy worker --provider {wanted}` there"
             )
         if trouble:

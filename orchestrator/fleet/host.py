@@ -176,7 +176,7 @@ class Host:
             kind = study.provider.kind
             if self.provider not in ("", kind):
                 raise PrerequisiteError(
-                    f"makes guests with {self.provider}, and the study wants {kind}: "
+                    f"makes guests with {self.provider}, but the study needs {kind}: "
                     f"start `vbstudy worker --provider {kind}` there"
                 )
             store = Store(self._folder / order.key)

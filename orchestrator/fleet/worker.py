@@ -125,7 +125,7 @@ async def _serve(
                 waited_s = time.monotonic() - since
                 notify(
                     f"the scheduler {scheduler} does not answer; waiting for it, {waited_s:.0f} s so far: "
-                    "is it running, is it there?"
+                    "is it running, and is this its address?"
                 )
         if not start.done():
             start.cancel()

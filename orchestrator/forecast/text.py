@@ -126,7 +126,7 @@ def totals(forecast: Forecast) -> list[str]:
     if lacking:
         known = any(f.tests and f.sd is not None for f in forecast.families)
         of = f" of {series(list(lacking))}" if known else ""
-        lines.append(f"power   unknown{of} until two runs of a set are done; or give the SD with --sd")
+        lines.append(f"power   unknown{of} until two runs of a condition are done; or give the SD with --sd")
     return lines
 
 

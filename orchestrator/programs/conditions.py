@@ -17,7 +17,7 @@ from orchestrator.errors import UsageError
 FACTORS = ("threads", "isa", "workers", "hash")
 THREADS, INSTRUCTION_SET = "thread count", "instruction set"  # names of factors
 WORKERS = (0, 2)
-CURE_NEEDS_SEED = "a cure is looked for where a seed fixes the random numbers"
+CURE_NEEDS_SEED = "a cure can be found once a seed fixes the random numbers"
 HASH_SEEDS = (0, 1)
 POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 VARIABLE = re.compile(r"env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<values>.+)", re.DOTALL)
@@ -86,7 +86,7 @@ def vary(what: str, counts: Sequence[int] | None) -> Factor:
         return Factor(name=THREADS, conditions=tuple(made))
     if counts and len(counts) > 1:
         told = ",".join(map(str, counts))
-        raise UsageError(f"--cpus {told}: --vary {what} is looked at on one thread count, as in --cpus 2")
+        raise UsageError(f"--cpus {told}: --vary {what} needs one thread count, as in --cpus 2")
     count = counts[0] if counts else len(host_cores())
     if what == "isa":
         return _instruction_sets(count)

@@ -278,7 +278,7 @@ def text(found: Hardened) -> str:
 
 def _answer(found: Hardened) -> str:
     if not found.cheapest:
-        return "No tier is proved: with each of them something differs between the runs."
+        return "No tier is proved: with each tier, something differs between the runs."
     title = tiers.TIERS[found.cheapest].title
     best = next(each for each in found.results if each.tier is found.cheapest)
     if found.cheapest is Tier.SEEDS:

@@ -172,7 +172,7 @@ def text(report: Report, cpus: Sequence[int] = (), vary: str = "threads") -> str
         lines += ["", *_level(verdict, report.repetitions * len(report.conditions))]
     if report.answer is Answer.ABSENT and report.last_lines:
         lines += ["", "the last lines of its output:", *(f"  {line}" for line in report.last_lines)]
-    lines += ["", f"seconds of each run (the first of all, {report.first_wall_s:.1f} s, is not in it):"]
+    lines += ["", f"seconds of each run (without the first, which took {report.first_wall_s:.1f} s):"]
     lines += [
         f"  {label}: {', '.join(f'{seconds:.1f}' for seconds in times) or '-'}"
         for label, times in report.wall_s.items()
@@ -210,8 +210,8 @@ def _answer(report: Report) -> str:
         return "Nothing was seen that could be compared."
     name = report.factor if report.factor.isupper() or "_" in report.factor else f"The {report.factor}"
     output = [v.answer for v in report.verdicts if v.level == OUTPUT and v not in verdicts]
-    unseen = "changes the output, and was not seen to matter otherwise"
-    unseen = unseen if Answer.MATTERS in output else "was not seen to matter"
+    unseen = "changes the output, and shows no other effect"
+    unseen = unseen if Answer.MATTERS in output else "shows no effect"
     answer = f"{name} matters" if matters else f"{name} {unseen}"
     return f"{answer}: {'; '.join(filter(None, found))}."
 

@@ -120,9 +120,9 @@ def compare(there: Saved, here: Saved) -> Against:
         )
     notes = []
     if there.program != here.program:
-        notes.append("the file is of another command line")
+        notes.append("the file was saved for another command line")
     if there.seed != here.seed:
-        notes.append(f"the file is of another seed: {there.seed}")
+        notes.append(f"the file was saved with another seed: {there.seed}")
     verdicts = {label: decide([*_of(there, label, THERE), *_of(here, label, HERE)]) for label in common}
     return Against(
         answers={label: overall(each) for label, each in verdicts.items()},

@@ -94,7 +94,7 @@ def text(found: Which) -> str:
     elif mattering:
         answer = f"What matters: the threads of {series(mattering)}."
     else:
-        answer = "No pool was seen to matter alone."
+        answer = "No single pool shows an effect."
     lines = [
         answer,
         "",

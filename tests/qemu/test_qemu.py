@@ -180,7 +180,7 @@ def test_where_host_and_machine_differ_in_bits_their_instruction_sets_are_named(
         assert vbstudy(directory, "-q", "sweep") == 0
         capsys.readouterr()
         assert vbstudy(directory, "analyze") == 2
-        assert "the set net/fixed-seed/cpus-1 mixes 2 CPU models" in capsys.readouterr().err
+        assert "the condition net/fixed-seed/cpus-1 mixes 2 CPU models" in capsys.readouterr().err
         assert vbstudy(directory, "analyze", "--allow-mixed", "--format", "markdown") == 0
         told = capsys.readouterr().out
         inside, outside = (r.result.environment["framework"] for r in records(directory).values())

@@ -27,16 +27,16 @@ RULES: dict[str, Rule] = {
     # ---- seeds
     "VB101": Rule(WARNING, "a generator is used by a training program that never seeds it",
                   "seed it before the first use"),
-    "VB102": Rule(WARNING, "a generator of its own has no seed",
+    "VB102": Rule(WARNING, "a separate generator is created without a seed",
                   "give it a seed: default_rng(seed), RandomState(seed), Random(seed), "
                   "TPESampler(seed=seed), tf.random.Generator.from_seed(seed)"),
     "VB103": Rule(WARNING, "a generator is seeded after it was used",
                   "seed before the first use"),
-    "VB104": Rule(WARNING, "the seed is another one in each run",
+    "VB104": Rule(WARNING, "the seed differs from run to run",
                   "use a fixed seed, or record the one that was drawn"),
     "VB105": Rule(NOTE, "PYTHONHASHSEED is set inside the program, where it has no effect",
                   "set it in the environment before Python starts"),
-    "VB106": Rule(WARNING, "a program goes on from what its last run left",
+    "VB106": Rule(WARNING, "a program continues from files that its last run left",
                   "begin each run in a folder of its own, or go on only where an option asks for it"),
     # ---- data loading
     "VB201": Rule(NOTE, "workers of a DataLoader have no seed of their own",
@@ -53,24 +53,24 @@ RULES: dict[str, Rule] = {
                   "sorted(files)); of os.scandir, by key=lambda entry: entry.name"),
     "VB302": Rule(WARNING, "the order of a set becomes the order of data",
                   "iterate over sorted(...), or over dict.fromkeys(...), which keeps the order of its input"),
-    "VB303": Rule(WARNING, "hash() of a text is another number in each run",
+    "VB303": Rule(WARNING, "hash() of a string differs from run to run",
                   "use zlib.crc32 or hashlib, or set PYTHONHASHSEED in the environment"),
     "VB304": Rule(WARNING, "results come in the order in which they are ready",
                   "use map() or imap(), or put the results back into the order of their inputs"),
-    "VB305": Rule(NOTE, "rows come in the order of a database",
+    "VB305": Rule(NOTE, "rows come in whatever order the database returns them",
                   "add ORDER BY with a key that is unique, or sort the rows by one"),
     # ---- threads
     "VB401": Rule(NOTE, "a training program does not set its thread count",
                   "set it (torch.set_num_threads, OMP_NUM_THREADS; of TensorFlow tf.config.threading, of its "
                   "sessions ConfigProto) and report it"),
-    "VB402": Rule(WARNING, "a variable of the environment is set after its reader was imported",
+    "VB402": Rule(WARNING, "an environment variable is set after the library that reads it was imported",
                   "set it before the import, or outside the program"),
     "VB403": Rule(ERROR, "a thread setting comes after the work has begun",
                   "set it right after the import"),
     "VB404": Rule(NOTE, "a TensorFlow 1 session does not set its thread count",
                   "pass ConfigProto(intra_op_parallelism_threads=n, inter_op_parallelism_threads=m)"),
     "VB405": Rule(NOTE, "a count that the results depend on is taken from the machine",
-                  "write the number down, or record it with the results"),
+                  "set a fixed number, or record it with the results"),
     # ---- operations
     "VB501": Rule(WARNING, "an operation can differ between runs, and the mode that prevents it is off",
                   "turn the mode on at the start of the program, with CUBLAS_WORKSPACE_CONFIG=:4096:8 in the "
@@ -80,7 +80,7 @@ RULES: dict[str, Rule] = {
                   "use another operation, or compute this one on the CPU"),
     "VB503": Rule(NOTE, "operations round differently on other thread counts, and no mode changes that",
                   "fix the thread count and report it; compare runs of one thread count only"),
-    "VB504": Rule(WARNING, "cuDNN chooses its algorithms by measuring times",
+    "VB504": Rule(WARNING, "cuDNN chooses its algorithms by timing them",
                   "set torch.backends.cudnn.benchmark = False"),
     "VB505": Rule(WARNING, "the deterministic mode needs CUBLAS_WORKSPACE_CONFIG on CUDA",
                   "set CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment"),
@@ -88,7 +88,7 @@ RULES: dict[str, Rule] = {
     "VB601": Rule(NOTE, "the last model is evaluated, not one that validation selected",
                   "keep the model with the best validation metric"),
     "VB602": Rule(WARNING, "test data are shuffled", "pass shuffle=False"),
-    "VB603": Rule(WARNING, "training data serve for testing or validation",
+    "VB603": Rule(WARNING, "training data are used for testing or validation",
                   "hold data out"),
     "VB604": Rule(NOTE, "the split follows the order of the training data",
                   "shuffle once with a seed, or hold out named samples"),
@@ -122,10 +122,10 @@ def explained(rule: str) -> str:
     if rule not in RULES:
         raise ValueError(f"{rule} begins the codes of several rules: name one")
     known, example = RULES[rule], examples()[rule]
-    usual = "" if rule in USUAL else f"\nOnly with --select {rule}."
+    usual = "" if rule in USUAL else f"\nOff by default; select it with --extend-select {rule}."
     return (
-        f"{rule} ({known.level}): {known.title}\nInstead: {known.advice}.{usual}\n\n"
-        f"It is found in\n\n{indent(example.fails, '    ')}\nand not in\n\n{indent(example.passes, '    ')}"
+        f"{rule} ({known.level}): {known.title}\nTo do: {known.advice}.{usual}\n\n"
+        f"Reported in\n\n{indent(example.fails, '    ')}\nbut not in\n\n{indent(example.passes, '    ')}"
     )
 
 

@@ -124,9 +124,9 @@ def test_an_empty_study_is_not_packed_and_nothing_is_overwritten(study, tmp_path
     (tmp_path / "empty").mkdir()
     with pytest.raises(NothingToAnalyse):
         pack(tmp_path / "empty", tmp_path / "x.zip")
-    with pytest.raises(FileExistsError, match="there already"):
+    with pytest.raises(FileExistsError, match="exists already"):
         pack(study.directory, packed)
-    with pytest.raises(FileExistsError, match="there already"):
+    with pytest.raises(FileExistsError, match="exists already"):
         unpack(packed, tmp_path)
 
 

@@ -39,7 +39,7 @@ def test_an_import_is_read_back_as_it_was(tmp_path):
     original = imported(run(1, 1, 0.1 + 0.2, (0, 1)), run(2, 1, 0.5))
     path = write_import(tmp_path, original)
     assert read_imports(tmp_path) == ([original], [])
-    with pytest.raises(FileExistsError, match="there already"):
+    with pytest.raises(FileExistsError, match="exists already"):
         write_import(tmp_path, original)
     assert [p.name for p in path.parent.iterdir()] == ["a.json"]
 

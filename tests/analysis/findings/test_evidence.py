@@ -40,7 +40,7 @@ def test_f2_states_how_many_models_its_seeds_should_give(study):
             if workload == "a"
             else "the seeds of 2 workloads should give 2 models"
         )
-        assert f"; {one}; chance of another up to " in made
+        assert f"; {one}; chance that one more run differs: up to " in made
 
 
 def test_a_long_reason_ends_before_its_bracket_and_a_short_one_keeps_it():
@@ -55,7 +55,7 @@ def test_f1_of_runs_that_do_not_vary_is_not_called_a_matter_of_too_few(study):
             seed = 100 * cpus + repetition
             study.run(cpus, repetition, variant="default", seed=seed, weights=f"{seed}")
     assert line(analyze(study.directory), "F1") == (
-        "means lie up to 0 apart; runs of a set do not vary (lenet5)"
+        "means lie up to 0 apart; runs of a condition do not vary (lenet5)"
     )
 
 

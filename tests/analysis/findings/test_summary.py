@@ -129,7 +129,7 @@ def test_exact_names_the_seeds_that_it_ran_of_those_of_the_study(study):
     found = analyze(study.directory)
     said = "The variant exact made models equal, bit for bit, on 2 thread counts, of 2 of 5 seeds (4 runs)."
     assert said in headline(found)
-    assert f"{said} The times show its price." in page(found, [])
+    assert f"{said} The table time shows its cost." in page(found, [])
 
 
 def test_one_run_compares_nothing(study):

@@ -122,7 +122,7 @@ def test_a_set_of_unlike_hardware_is_refused_by_its_fields_unless_it_is_asked_fo
     study.run(2, 2, **other)
     with pytest.raises(MixedHardwareError) as error:
         analyze(study.directory)
-    assert f"the set lenet5/fixed-seed/cpus-2 mixes {named}: " in str(error.value)
+    assert f"the condition lenet5/fixed-seed/cpus-2 mixes {named}: " in str(error.value)
     assert "--allow-mixed" in str(error.value)
     assert len(analyze(study.directory, allow_mixed=True).study.runs) == 3
 

@@ -195,7 +195,9 @@ def test_levels_that_were_not_recorded_are_not_given(study):
     assert not {"churn", "by_class", "subgroups", "loss_sd_by_epoch", "convergence"} & set(analysis.tables)
     (finding,) = [f for f in analysis.findings if f.id == "F2" and f.workload]
     assert "weights were not recorded" in finding.why
-    assert any("not told by the project: weights: none declared" in str(p) for p in analysis.study.problems)
+    assert any(
+        "not reported by the project: weights: none declared" in str(p) for p in analysis.study.problems
+    )
 
 
 @pytest.mark.needs("studies")

@@ -92,7 +92,7 @@ def test_machines_and_accounts_are_left_out_of_the_study_file(study):
     (study.directory / "study.toml").write_text(text)
     how = recipe(load_study(study.directory))
     assert tomllib.loads(how.study_file) == {"provider": {"kind": "ssh"}}
-    assert "Left out of it, as its owner's: provider.hosts; give your own" in how.note
+    assert "Private settings are left out: provider.hosts; give your own" in how.note
 
 
 def test_without_a_study_file_the_recipe_has_one_that_is_made_from_the_runs(study):

@@ -180,7 +180,7 @@ def test_the_page_counts_the_runs_that_differ_and_marks_them(study):
     for repetition in (1, 2, 3):
         study.run(1, repetition, weights="odd" if repetition == 2 else "w")
     text = page(analyze(study.directory), [])
-    assert "1 run differs from most of its set" in text
+    assert "1 run differs from most of its condition" in text
     assert text.count("<tr data-differs>") == 1
 
 

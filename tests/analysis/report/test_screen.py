@@ -74,8 +74,8 @@ def test_a_usual_study_is_answered_line_by_line(usual):
     ):
         assert line in lines
     assert (
-        "1 seed should give 1 model; chance of another up to 0.78 (2 equal runs beside the first)"
-        in " ".join(" ".join(lines).split())
+        "1 seed should give 1 model; chance that one more run differs: up to 0.78 "
+        "(2 equal runs beside the first)" in " ".join(" ".join(lines).split())
     )
     assert not any(line.startswith("F6") for line in lines), "nothing was scanned"
 

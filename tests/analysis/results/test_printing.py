@@ -79,7 +79,7 @@ def test_columns_without_room_are_named(usual):
         render_tables([usual.tables["tests"]], Format.TABLE, Console(file=io.StringIO(), width=width))
         for width in (50, 200)
     )
-    dropped = re.search(r"Too narrow for: ([^.]*)\.", narrow).group(1)
+    dropped = re.search(r"terminal is too narrow: ([^.]*)\.", narrow).group(1)
     assert "smallest detectable" in dropped or "verdict" in dropped
     assert "metric: accuracy" in narrow, "what all rows share stands above"
     assert "Too narrow" not in wide

@@ -90,8 +90,8 @@ def test_the_help_of_a_rule_is_markdown_too(written):
     rules = {rule["id"]: rule["help"] for rule in written["runs"][0]["tool"]["driver"]["rules"]}
     assert all(each["markdown"].count("```python\n") == 2 for each in rules.values())
     text = rules["VB602"]["markdown"]
-    assert text.startswith("VB602 (warning): test data are shuffled\n\nInstead: pass shuffle=False.\n\n")
-    assert "It is found in\n\n```python\nfrom torch" in text
+    assert text.startswith("VB602 (warning): test data are shuffled\n\nTo do: pass shuffle=False.\n\n")
+    assert "Reported in\n\n```python\nfrom torch" in text
     assert r"tf.random.stateless\_\*" in rules["VB203"]["markdown"]
 
 

@@ -223,7 +223,7 @@ def test_a_folder_that_is_not_there_is_told(capsys):
 
 @pytest.mark.parametrize(
     ("option", "behind"),
-    [("--rerun", ["--rerun stands behind its command: verify"]), ("--no-such-option", [])],
+    [("--rerun", ["--rerun goes after its command: verify"]), ("--no-such-option", [])],
 )
 def test_an_option_before_its_command_is_named_with_its_commands(capsys, option, behind):
     assert cli.run([option, "verify"]) == 2
@@ -260,7 +260,7 @@ def test_provision_makes_one_guest_a_count_and_says_what_it_sees(vbstudy, study)
     assert f"2 guests ready; next: vbstudy -C {study} sweep" in out
     assert "cpus changed from [1, 2] to [1, 64]" in err
     assert "guest cpus-1: CPUs asked for 1, seen inside 1\n" in err
-    assert "oversubscribed: its timings will not count" in err
+    assert "oversubscribed: its times are excluded from comparisons" in err
     assert "cpus = [1, 64]" in (study / "study.toml").read_text()
     inventory = json.loads((study / "guests.json").read_text())
     assert [guest["spec"]["cpus"] for guest in inventory["guests"]] == [1, 64]
@@ -323,7 +323,7 @@ def test_storage_that_fails_anywhere_is_told_and_is_no_traceback(vbstudy, study,
     assert status == 6
     assert errors == (
         "vbstudy: guests/cpus-1: cannot be read or written: Input/output error; finished runs are safe; "
-        "mend that and run the command again\n"
+        "fix that and run the command again\n"
     )
 
 
@@ -358,7 +358,7 @@ def test_status_counts_what_is_planned(vbstudy, study):
     [
         (("--until", "sd<1"), "'sd<1' is not a rule: allowed are sd_halfwidth<X"),
         (("--until", "decided(tests)", "--max-runs", "1"), "at most 1 runs are fewer than the first 2"),
-        (("--max-runs", "9"), "--max-runs is the cap of --until"),
+        (("--max-runs", "9"), "--max-runs needs --until"),
         (("--until", "decided(tests)", "--max-runs", "1000000"), "and a study has at most 200000"),
     ],
 )

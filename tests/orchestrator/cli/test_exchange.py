@@ -71,7 +71,7 @@ def test_an_archive_is_exported_verified_imported_and_verified(folder, tmp_path,
     assert run(["-C", str(tmp_path), "import", str(archive), "--name", "theirs"]) == 0
     assert run(["verify", str(tmp_path / "theirs")]) == 0
     assert run(["-C", str(tmp_path), "import", str(archive), "--name", "theirs"]) == 2
-    assert "there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     archive.write_bytes(archive.read_bytes()[:-30])
     assert run(["verify", str(archive)]) == 6
 

@@ -95,7 +95,7 @@ def test_without_files_and_numbers_the_output_states_what_to_do(tmp_path, capsys
     out = capsys.readouterr().out
     assert "bitwise      no file was written" in out
     assert "no loss or score was printed, logged or written with its name" in out
-    assert out.startswith("The thread count was not seen to matter: the output is the same.")
+    assert out.startswith("The thread count shows no effect: the output is the same.")
 
 
 TRAINS = """\
@@ -183,12 +183,12 @@ def test_a_program_that_fails_ends_with_one_and_its_last_lines(tmp_path, capsys)
         (["try", "--cpus", "2", "--", "true"], 2, "--cpus 2: two thread counts are needed"),
         (["try", "--cpus", "1,x", "--", "true"], 2, "'x' is not a whole number"),
         (["try"], 2, "Missing argument 'COMMAND"),
-        (["try", "--vary", "isa", "--cpus", "1,2", "--", "true"], 2, "looked at on one thread count"),
+        (["try", "--vary", "isa", "--cpus", "1,2", "--", "true"], 2, "needs one thread count"),
         (["try", "--vary", "moon", "--", "true"], 2, "one of threads, isa, workers, hash or env:NAME="),
         (["try", "--vary", "env:A=1", "--", "true"], 2, "two values are needed, as in env:A=a,b"),
         (["try", "--vary", "env:OMP_NUM_THREADS=1,2", "--", "true"], 2, "--vary threads varies them"),
-        (["try", "--which", "--exact", "--", "true"], 2, "--which goes with none of"),
-        (["try", "--level", "metric", "--", "true"], 2, "--level metric goes with --check"),
+        (["try", "--which", "--exact", "--", "true"], 2, "--which cannot be combined with"),
+        (["try", "--level", "metric", "--", "true"], 2, "--level metric needs --check"),
         (["try", "--save", "no/such/file", "--", "true"], 2, "is not a folder"),
         (["try", "--against", "no-such-file", "--", "true"], 2, "No such file"),
         (["try", "--against", "/dev/null", "--", "true"], 2, "/dev/null: is "),
@@ -210,9 +210,9 @@ def test_a_program_that_fails_ends_with_one_and_its_last_lines(tmp_path, capsys)
         (["try", "--timeout", "-1", "--", "true"], 2, "-1.0 is not in the range x>0"),
         (["harden", "--timeout", "nan", "--", "true"], 2, "'nan' is not a finite number"),
         (["harden", "--runs", "1", "--", "true"], 2, "a program is run twice or more"),
-        (["harden", "--workload", "x", "--", "true"], 2, "of a program, no --workload is named"),
-        (["harden", "--seed", "3"], 2, "--seed and --timeout go with a program"),
-        (["harden", "--"], 2, "a program stands behind `--`"),
+        (["harden", "--workload", "x", "--", "true"], 2, "--workload cannot be combined with a program"),
+        (["harden", "--seed", "3"], 2, "--seed and --timeout need a program"),
+        (["harden", "--"], 2, "no program is named after `--`"),
         (["harden", "--", "true"], 1, "nothing can be compared"),
         (["try", "--timeout", "1", "--", "sleep", "600"], 1, "not done within --timeout = 1"),
     ],
@@ -491,7 +491,7 @@ def test_a_check_fails_where_something_differs_at_its_level(tmp_path, capsys, le
     ("program", "level", "told"),
     [
         ("true", "bitwise", "at level bitwise nothing was seen that could be compared"),
-        ("echo accuracy: 0.$$", "predictions", "at level predictions what was compared does not repeat"),
+        ("echo accuracy: 0.$$", "predictions", "at level predictions runs differ within one condition"),
         ("echo x > file", "metric", "at level metric nothing was seen that could be compared"),
     ],
 )
@@ -558,7 +558,7 @@ def test_two_machines_are_compared_by_a_file_without_their_output(tmp_path, caps
     out = capsys.readouterr().out
     assert "The results differ between the two machines." in out
     assert "numbers: loss @ train.py:2: 2 distinct in 4 runs (0.5 | 0.25)" in out
-    assert "note: the file is of another command line" in out
+    assert "note: the file was saved for another command line" in out
 
 
 def test_a_program_that_fails_with_exact_mode_alone_is_not_cured_by_it(tmp_path, capsys):
@@ -600,7 +600,7 @@ def test_an_option_behind_the_program_that_it_does_not_have_is_noted(
     (tmp_path / "train.py").write_text(script)
     program = [*command, "--cpus", "1,2", "--", sys.executable, "train.py", "--timeout=9", "--epochs", "1"]
     assert cli.run(["-C", str(tmp_path), *program]) == 0
-    told = "note: --timeout behind the program is the program's own; vbstudy's options stand before it\n"
+    told = "note: --timeout after the program is passed to the program; vbstudy's options go before it\n"
     assert capsys.readouterr().err.startswith(told) == noted
 
 
@@ -662,7 +662,7 @@ def test_a_program_that_no_tier_makes_agree_ends_with_one(tmp_path, capsys):
     program = ["harden", "--cpus", "1,2", "--runs", "2", "--", sys.executable, "train.py"]
     assert cli.run(["-C", str(tmp_path), "-q", *program]) == 1
     told = capsys.readouterr()
-    assert told.out.startswith("No tier is proved: with each of them something differs between the runs.")
+    assert told.out.startswith("No tier is proved: with each tier, something differs between the runs.")
     assert "no tier is proved to make all runs of" in told.err
     assert "does not repeat itself" not in told.out
 

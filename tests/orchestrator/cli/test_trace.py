@@ -94,7 +94,7 @@ def test_two_stored_runs_are_traced_as_they_were_run(vbstudy, tmp_path):
         ((runs[0], runs[0]), "have the same threads"),
         ((runs[0], "mlp/fixed-seed/cpus-4/0001"), "their workloads differ"),
         ((runs[0], "lenet/fixed-seed/cpus-8/0001"), "is neither the id nor the folder of a stored run"),
-        ((runs[0],), "1 runs are named; two are compared"),
+        ((runs[0],), "1 runs are named; name two"),
     ):
         status, _, err = vbstudy("trace", *arguments)
         assert (status, message in err) == (2, True), err
@@ -105,8 +105,8 @@ def test_two_stored_runs_are_traced_as_they_were_run(vbstudy, tmp_path):
     [
         ((), "name two CPU counts"),
         (("--cpus", "1,1"), "1 is named twice"),
-        (("--cpus", "1"), "names 1 counts; two are compared"),
-        (("--cpus", "1,2,4"), "names 3 counts; two are compared"),
+        (("--cpus", "1"), "names 1 counts; name two"),
+        (("--cpus", "1,2,4"), "names 3 counts; name two"),
         (("--cpus", "1,99999"), "99999 is not between 1 and"),
         (("--cpus", "1,x"), "'x' is not a whole number"),
         (("--cpus", "1,4", "a/b/c/d"), "name two CPU counts (--cpus 1,4), or two stored runs"),

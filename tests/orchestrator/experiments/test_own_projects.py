@@ -76,8 +76,16 @@ def test_a_project_is_traced_and_hardened_and_its_findings_name_the_operation(tm
 @pytest.mark.parametrize(
     ("keys", "command", "told"),
     [
-        ("", ["harden"], 'mine: tiers are a framework\'s: name it in its table, as in framework = "torch"'),
-        (DECLARED + 'random = "replay"\n', ["harden"], 'mine: random = "replay": hardened are projects'),
+        (
+            "",
+            ["harden"],
+            'mine: tiers need a framework: name it in the workload\'s table, as in framework = "torch"',
+        ),
+        (
+            DECLARED + 'random = "replay"\n',
+            ["harden"],
+            'mine: random = "replay": only projects whose runs repeat',
+        ),
         (DECLARED, ["trace", "--cpus", "1,2", "--variant", "control"], "--variant are for networks"),
         (DECLARED, ["trace", "--cpus", "1,2", "--framework", "torch"], "--framework and --variant are for"),
         (DECLARED, ["trace", "--cpus", "1,2", "--workload", "mime"], "did you mean 'mine'"),

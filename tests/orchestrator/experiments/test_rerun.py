@@ -76,7 +76,7 @@ def test_what_does_not_come_out_the_same_ends_with_1_and_is_told(swept, tmp_path
     assert "stored: Another CPU, torch 2" in found.out
     assert "fingerprints differ in: cpu." in found.out
     assert f"failed: {FIXED}: ValueError: batch_size = 1000000" in found.out
-    assert "2 of 2 runs done again did not come out the same" in found.err
+    assert "2 of 2 repeated runs differ from the stored ones" in found.err
 
 
 def write(directory, record):

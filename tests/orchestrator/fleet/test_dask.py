@@ -85,7 +85,7 @@ def test_what_of_a_project_does_not_travel_to_other_hosts_is_said(tmp_path, caps
     metrics = "[workload.metrics]\naccuracy = { pattern = 'acc: ([0-9.]+)' }\n"
     directory = made(tmp_path, f"cpus = [1]\n{project}{key}\n{metrics}")
     assert vbstudy(directory, "sweep", "--scheduler", "tcp://127.0.0.1:1") == 2
-    assert f"{key} does not travel to other hosts" in capsys.readouterr().err
+    assert f"{key} is not sent to other hosts" in capsys.readouterr().err
 
 
 @pytest.mark.needs("dask")
@@ -129,7 +129,7 @@ def test_without_dask_it_says_what_to_install(tmp_path, monkeypatch, capsys):
     [
         (["sweep", "--scheduler", "host:8786"], "an address like 'tcp://host:8786'"),
         (["sweep", "--scheduler", "tls://host:8786"], "needs security"),
-        (["sweep", "--security", "x.toml"], "--security belongs to --scheduler"),
+        (["sweep", "--security", "x.toml"], "--security needs --scheduler"),
         (["worker", "host"], "an address like 'tcp://host:8786'"),
         (["worker", "tls://host:1"], "needs --security FILE"),
         (["worker", "tcp://host:1", "--cores", "x"], "write for example 0-3,8"),
@@ -259,7 +259,7 @@ def test_a_worker_with_another_provider_gets_no_runs_and_it_is_said_why(tmp_path
         there.scheduler()
         there.worker("only", "--provider", "qemu")
         assert there.sweep(directory).wait(600) == 3
-        assert "makes guests with qemu, and the study wants local" in there.log("sweep")
+        assert "makes guests with qemu, but the study needs local" in there.log("sweep")
 
 
 @pytest.mark.needs("dask")

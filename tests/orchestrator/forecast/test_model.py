@@ -59,7 +59,9 @@ def test_where_some_have_power_those_without_are_named():
     planned = specs(runs=3) + specs(name="other")
     done = [run(spec, value=0.5 + i / 10) for i, spec in enumerate(planned[:3])]
     (power,) = (line for line in totals(estimated(planned, done)) if line.startswith("power"))
-    assert power == "power   unknown of other until two runs of a set are done; or give the SD with --sd"
+    assert (
+        power == "power   unknown of other until two runs of a condition are done; or give the SD with --sd"
+    )
 
 
 def test_a_short_time_is_told_in_minutes_or_seconds():

@@ -263,12 +263,12 @@ def made(answers: dict[str, Answer], cure: Answer | None = None) -> Report:
         ),
         (
             {"bitwise": Answer.INCONCLUSIVE},
-            "The thread count was not seen to matter: whether it changes the files is inconclusive.",
+            "The thread count shows no effect: whether it changes the files is inconclusive.",
             "next: vbstudy try --replay -- python train.py",
         ),
         (
             {"metric": Answer.SAME},
-            "The thread count was not seen to matter: the metrics are the same.",
+            "The thread count shows no effect: the metrics are the same.",
             "  4 threads: 1.0, 1.5",
         ),
         (
@@ -278,10 +278,7 @@ def made(answers: dict[str, Answer], cure: Answer | None = None) -> Report:
         ),
         (
             {"metric": Answer.SAME, "output": Answer.MATTERS},
-            (
-                "The thread count changes the output, and was not seen to matter otherwise: "
-                "the metrics are the same."
-            ),
+            ("The thread count changes the output, and shows no other effect: the metrics are the same."),
             "  4 threads: 1.0, 1.5",
         ),
         ({"bitwise": Answer.ABSENT}, "Nothing was seen that could be compared.", "  4 threads: 1.0, 1.5"),
@@ -303,7 +300,7 @@ def test_the_bytes_of_a_model_that_cannot_be_read_are_not_called_weights():
     assert first(False, "aabb") == (
         "The thread count matters: it changes the model files (compared byte for byte)."
     )
-    assert first(False, "aaaa") == "The thread count was not seen to matter: the weights are the same."
+    assert first(False, "aaaa") == "The thread count shows no effect: the weights are the same."
 
 
 def test_what_repeats_on_one_thread_alone_is_put_down_to_the_threads():

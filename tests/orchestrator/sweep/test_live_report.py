@@ -247,7 +247,7 @@ def test_without_live_the_report_is_written_and_its_path_printed(study, capsys, 
     ("arguments", "message"),
     [
         (["--live", "--output", "x"], "it takes no --output"),
-        (["--port", "80"], "--port is the port of --live"),
+        (["--port", "80"], "--port needs --live"),
         (["--live", "--port", "70000"], "is not in the range"),
     ],
 )

@@ -271,7 +271,7 @@ def hashed(to: Walk, node: ast.BinOp) -> None:
         return
     if found.args and "cache" not in to.target and not _is_numbers(to, found.args[0]):
         to.report(
-            "VB303", found, "hash() of a text changes with PYTHONHASHSEED, which is drawn for each process"
+            "VB303", found, "hash() of a string changes with PYTHONHASHSEED, which is drawn for each process"
         )
 
 

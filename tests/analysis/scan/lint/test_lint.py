@@ -234,8 +234,8 @@ def test_comments_that_silence_nothing_any_more_are_noted():
 
 def test_a_rule_is_explained_with_its_examples():
     text = explained("VB602")
-    assert text.startswith("VB602 (warning): test data are shuffled\nInstead: pass shuffle=False.\n")
-    assert "Only with --select VB602." in text
+    assert text.startswith("VB602 (warning): test data are shuffled\nTo do: pass shuffle=False.\n")
+    assert "Off by default; select it with --extend-select VB602." in text
     assert "    test_loader = DataLoader(test_set, shuffle=True)\n" in text
     with pytest.raises(ValueError, match="there is no rule VB9"):
         explained("VB9")
