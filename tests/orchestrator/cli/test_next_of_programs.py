@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from guest.records.trace import Origin, Outcome
+from guest.records.trace import Growth, Origin, Outcome
 from orchestrator.cli import main as cli
 from orchestrator.cli.options import PROGRAM, Options
 from orchestrator.cli.trace import _program_summary
@@ -87,6 +87,15 @@ def test_what_trace_advises_repeats_the_settings(parsed, settings, cpus, vary, n
         assert (values["program"], values["cpus"]) == (trace.command, cpus)
         assert values.get("vary") in ((None, "threads") if vary == "threads" else (vary,))
         assert values.get("replay") or values["seed"] == trace.seed
+
+
+@pytest.mark.parametrize("differing", [0, 3])
+def test_growth_names_whose_weights_it_counts_where_none_differs(differing):
+    growth = (
+        Growth(step=1, layer="", elements=9, differing=differing, max_ulp=None, l2=0.0, relative_l2=0.0),
+    )
+    text = "\n".join(_program_summary(found(growth=growth), (2, 4), "threads", Path(FOLDER)))
+    assert ("the weights of the optimizer" in text) == (differing == 0)
 
 
 @pytest.mark.parametrize("numbers", [["--seed", "7"], ["--replay"]])

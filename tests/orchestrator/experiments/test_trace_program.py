@@ -262,7 +262,7 @@ def test_a_framework_whose_hook_fails_is_named_with_its_version(traced, tmp_path
     [
         (["--cpus", "1,2,3", "--", "true"], "two are compared, and these are 3"),
         (["--vary", "env:A=1,2,3", "--", "true"], "two are compared, and these are 3"),
-        (["--vary", "hash", "--cpus", "1,2", "--", "true"], "looked at on one thread count"),
+        (["--vary", "hash", "--cpus", "1,2", "--", "true"], "needs one thread count"),
         (["--vary", "hash", "--cpus", "1,2"], "need a program"),
         (["--workload", "w", "--", "true"], "cannot be combined with a program"),
         (["--hold", "aten.mm.default", "--cpus", "1,2"], "need a program"),
