@@ -116,7 +116,7 @@ def test_exact_mode_is_proved_where_the_default_is_not(tmp_path, framework):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--cpus", "2"), "two CPU counts"),
+        (("--cpus", "2"), "two or more CPU counts"),
         (("--tiers", "exakt"), "'exakt' is none of 0 seeds, 1 switches"),
         (("--workload", "nett"), "did you mean 'net'"),
         (("--cpus", "0,2"), "0 is not between 1 and"),
@@ -168,7 +168,7 @@ def test_results_of_another_training_or_another_agent_are_not_continued(tmp_path
     store.hardenings.write(base.workload.name, done)
     assert begun().measurements == done.measurements
     assert begun(harden.AgentArchive(b"", "c" * 64)).measurements == ()
-    assert "measured again" in said[-1]
+    assert "they are repeated" in said[-1]
     other = Seeds(initialisation=9, data_order=1, augmentation=1, dropout=1)
     changed = factories.hardening(done.measurements, workload=base.workload, seeds=other)
     store.hardenings.write(base.workload.name, changed)
