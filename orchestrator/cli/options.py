@@ -69,6 +69,8 @@ SEED = click.option(
 )
 TIMEOUT = click.option("--timeout", "timeout_s", type=FiniteRange(0, min_open=True), metavar="SECONDS",
                        show_default="none", help="The most seconds of one run of a program.")  # fmt: skip
+SECURITY = click.option("--security", type=click.Path(path_type=Path),
+                        help="A TOML file with ca, cert and key for a tls:// scheduler.")  # fmt: skip
 
 
 class ProgramCommand(click.Command):

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from orchestrator.cli.options import (
+    SECURITY,
     CommandFailed,
     FiniteRange,
     Options,
@@ -95,8 +96,7 @@ def plan(
     metavar="ADDRESS",
     help="Run on the workers of this dask scheduler: tcp:// or tls://HOST:PORT.",
 )
-@click.option("--security", type=click.Path(path_type=Path),
-              help="A TOML file with ca, cert and key for a tls:// scheduler.")  # fmt: skip
+@SECURITY
 @click.pass_obj
 def sweep(
     options: Options,

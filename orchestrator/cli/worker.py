@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from orchestrator.cli.options import FiniteRange, Options
+from orchestrator.cli.options import SECURITY, FiniteRange, Options
 from orchestrator.errors import UsageError
 
 # Those that make guests on the machine that they run on.
@@ -21,8 +21,7 @@ PROVIDERS = ("local", "qemu", "vagrant", "virtualbox")
               show_default="all")  # fmt: skip
 @click.option("--memory-mib", type=click.IntRange(min=1), metavar="M", show_default="all",
               help="The memory that guests may have, in MiB.")  # fmt: skip
-@click.option("--security", type=click.Path(path_type=Path),
-              help="A TOML file with ca, cert and key for a tls:// scheduler.")  # fmt: skip
+@SECURITY
 @click.option("--wait", "wait_s", type=FiniteRange(0, min_open=True), metavar="SECONDS",
               show_default="forever", help="How long to wait for a silent scheduler.")  # fmt: skip
 @click.option("--folder", type=click.Path(path_type=Path), help="The folder of guests and undelivered "
