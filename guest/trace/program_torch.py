@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from guest.records.trace import TensorNote
 from guest.trace.torch_log import OperationLog, readable, tensors_of, typed_bits
-from guest.trace.wire import Wire, names_of
+from guest.trace.wire import Wire
 from vbstudy.exact import first_call
 
 UNSEEN_THREAD = (
@@ -105,8 +105,10 @@ class ProgramLog(OperationLog):  # type: ignore[no-untyped-call]
             for tensor in tensors_of((args, kwargs, result)):  # a collective writes to them while we go on
                 self._seen.forget(tensor)
             return result
-        if self._hold.isdisjoint(names_of(str(func))):
+        held = self._hold and self._hold & _names(str(func))
+        if not held:
             return super().__torch_dispatch__(func, types, args, kwargs)
+        self._wire.held(held)
         threads = torch.get_num_threads()
         self._set_threads(1)
         try:
@@ -119,3 +121,9 @@ class ProgramLog(OperationLog):  # type: ignore[no-untyped-call]
         if len(self._made_by) > NODES:
             for node in list(self._made_by)[: NODES // 2]:
                 del self._made_by[node]
+
+
+def _names(op: str) -> set[str]:
+    """`aten.mm.default`, `aten.mm` and `mm`"""
+    packet = op.rpartition(".")[0]
+    return {op, packet, packet.rpartition(".")[2]}

@@ -11,7 +11,7 @@ import json
 import linecache
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -65,6 +65,7 @@ class Wire:
         self._steps = 0
         self._kept_at: int | None = None  # the number of steps then
         self._frameworks: list[str] = []  # that have computed something
+        self._held: set[str] = set()
         os.register_at_fork(after_in_child=self._abandon)
         atexit.register(self.close, END)
 
@@ -109,6 +110,12 @@ class Wire:
         if self._kept_at is not None and self._index >= (self.settings["keep"] or 0) + GROWTH_OPERATIONS:
             self._finish()
         self._index += 1
+
+    def held(self, names: Set[str]) -> None:
+        """What follows runs on one thread, by these names of `hold`."""
+        if new := names - self._held:
+            self._held |= new
+            self._send(_bytes({"held": sorted(new)}))
 
     def step(self, weights: Arrays) -> None:
         """An optimizer has made a step; `weights` gives its weights if they are wanted."""
@@ -172,12 +179,6 @@ class Wire:
         if self._to is not None:
             self._to.recv(1)
         os._exit(0)
-
-
-def names_of(op: str) -> set[str]:
-    """`aten.mm.default`, `aten.mm` and `mm`"""
-    packet = op.rpartition(".")[0]
-    return {op, packet, packet.rpartition(".")[2]}
 
 
 def _few(notes: Sequence[TensorNote]) -> Sequence[TensorNote]:

@@ -24,7 +24,7 @@ from guest.projects import notices, prepare, randomness
 from guest.records import bounded
 from guest.records.trace import OpNote, Outcome, Phase, TensorNote
 from guest.replay import program
-from guest.trace.wire import END, LIMIT, address, names_of
+from guest.trace.wire import END, LIMIT, address
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import ProtocolError, UnmetError, UsageError
 from orchestrator.experiments.trace_compare import equal_inputs, kind
@@ -279,12 +279,13 @@ class Side:
             if line.startswith(b"["):
                 compared, _, where = line.partition(b"\t")
                 self.digest.update(compared)
-                if self._runs.ask.hold:
-                    with _of_the_hook():
-                        self._runs.held |= names_of(json.loads(compared)[0]) & set(self._runs.ask.hold)
                 return compared, where
             with _of_the_hook():
-                self._begins(json.loads(line)["framework"])
+                follows = json.loads(line)
+                if "held" in follows:
+                    self._runs.held |= set(follows["held"]) & set(self._runs.ask.hold)
+                else:
+                    self._begins(follows["framework"])
         return None
 
     def _begins(self, framework: str) -> None:

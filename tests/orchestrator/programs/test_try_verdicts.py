@@ -278,7 +278,7 @@ def made(answers: dict[str, Answer], cure: Answer | None = None) -> Report:
         ),
         (
             {"metric": Answer.SAME, "output": Answer.MATTERS},
-            ("The thread count changes the output, and shows no other effect: the metrics are the same."),
+            "The thread count changes the output, and shows no other effect: the metrics are the same.",
             "  4 threads: 1.0, 1.5",
         ),
         ({"bitwise": Answer.ABSENT}, "Nothing was seen that could be compared.", "  4 threads: 1.0, 1.5"),
