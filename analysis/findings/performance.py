@@ -14,6 +14,7 @@ from analysis.cost.blocks import ratio
 from analysis.cost.times import PLAIN, leads
 from analysis.findings.decision import Decision, hochberg, open_
 from analysis.inference.contrasts import contrasts
+from analysis.load.failures import of_training
 from analysis.load.study import StudyData, View, by_threads
 from analysis.provenance.checks import mixture
 from analysis.results.cells import missing, number, p_value, spread
@@ -36,8 +37,8 @@ def free_seeds(study: StudyData, tables: dict[str, Table]) -> dict[str, Decision
     Supported when all pairs of thread counts are equivalent within the margin, each at ALPHA: a claim about
     all of them needs no correction (Berger 1982); over workloads Hochberg's. Not supported when a pair that
     is not equivalent differs (p of the table `tests`, Holm's correction over all pairs of all workloads).
-    Else inconclusive, with the smallest difference that these runs show; also where trainings failed, for
-    those that did not are no fair sample."""
+    Else inconclusive, with the smallest difference that these runs show; also where trainings failed, in
+    their metric or with an error, for those that did not are no fair sample."""
     found: dict[str, Decision] = {}
     tests: dict[str, list[dict[Any, Any]]] = {}
     for workload in study.metrics:
@@ -69,6 +70,11 @@ def free_seeds(study: StudyData, tables: dict[str, Table]) -> dict[str, Decision
     return {workload: found[workload] for workload in study.metrics}
 
 
+def _failed_attempts(study: StudyData, runs: pd.DataFrame) -> int:
+    """Of these runs' conditions, by the training itself: a repeated attempt has other seeds."""
+    return sum(of_training(study.failures.get(set_id, {})) for set_id in runs.set_id.unique())
+
+
 def _known(p: Any) -> float | None:
     return None if p is None or np.isnan(p) else float(p)
 
@@ -80,6 +86,7 @@ def _free_seeds(
     runs = study.runs_of(workload, variant="default")
     margin = study.margin(workload, metric)
     sets = {name: observed(each, view, metric) for name, each in by_threads(runs).items()}
+    crashed = {name: _failed_attempts(study, each) for name, each in by_threads(runs).items()}
     gap = max((abs(row["difference"]) for row in rows if not missing(row["difference"])), default=None)
     within = max((float(np.ptp(each.values)) for each in sets.values() if len(each.values)), default=None)
     pairs, size = list(contrasts(runs, view, metric)), max(1, family) * rows[0]["analyses"]
@@ -94,6 +101,7 @@ def _free_seeds(
         "view": view.value,
         "n": [len(each.values) for each in sets.values()],
         "failed": [each.failed for each in sets.values()],
+        "failed_attempts": list(crashed.values()),
         "family": family,
         "margin": margin,
         "largest_difference_of_means": gap,
@@ -111,7 +119,9 @@ def _free_seeds(
         f"means of {metric} ({view} model) lie up to {spread(gap)} apart, runs of one set up to "
         f"{spread(within)}; {numbers['distinct_values']} distinct values in {len(runs)} runs"
     )
-    if failed := [f"{o.failed} of {o.distinct} at {name}" for name, o in sets.items() if o.failed]:
+    failed = [f"{o.failed} of {o.distinct} at {name}" for name, o in sets.items() if o.failed]
+    failed += [f"{counted(n, 'attempt')} before the last at {name}" for name, n in crashed.items() if n]
+    if failed:
         why = (
             f"trainings failed at thread counts: {', '.join(failed)}; the others are no fair sample; {extent}"
         )

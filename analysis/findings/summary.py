@@ -197,7 +197,7 @@ def _free_seeds(analysis: Analysis) -> str:
     verdict = found[""].verdict
     if verdict is Verdict.INCONCLUSIVE:
         n = size_range([as_tested(analysis, f) for f in measured])
-        failed = sum(sum(f.numbers["failed"]) for f in measured)
+        failed = sum(sum(f.numbers["failed"] + f.numbers["failed_attempts"]) for f in measured)
         why = f"n = {n}" + (f"; {counted(failed, 'training')} failed" if failed else "")
         return f"With free seeds, whether {metric} depends on the thread count is inconclusive ({why})."
     named = {v: [f.workload for f in each if f.verdict is v] for v in said}

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import shlex
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.load.design import MARGIN, Design, Plan, read_design
+from analysis.load.failures import failures
 from analysis.load.runs import FOREIGN, History, Problem, check_run, number, run_folders, workload_text
 from guest.records.codec import digest
 from guest.records.printable import printable
@@ -87,6 +88,8 @@ class StudyData:
     edited: str = ""
     """in what the runs differ from those that the study file plans now"""
     plan: Plan = field(default_factory=Plan)
+    failures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """attempts that failed, by condition and kind of error"""
 
     def views(self, workload: str) -> tuple[View, ...]:
         """The models that a workload has."""
@@ -225,6 +228,7 @@ def load_study(directory: Path) -> StudyData:
         design=design,
         environments=dict(zip(runs.environment, map(_environment, records), strict=True)),
         projects=frozenset(workload_text(r.spec) for r in records if r.spec.workload.project),
+        failures=failures(directory, records),
     )
 
 
@@ -263,6 +267,7 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
             spec.workload, result.project.tree_sha256 if result.project else ""
         ),
         "epochs_planned": spec.workload.epochs,
+        "training": _training(spec.workload),
         "variant": spec.variant.value,
         "seeds_fixed": spec.variant.seeds_fixed,
         "cpus": spec.threads.cpus,
@@ -309,6 +314,11 @@ def _random_numbers(result: RunResult) -> str:
     """Equal where runs drew the same random numbers."""
     recorded = result.artifacts.get(RECORDING)
     return digest(result.seeds_used) if recorded is None else recorded.sha256
+
+
+def _training(workload: WorkloadSpec) -> str:
+    """`sgd, learning rate 0.1, batches of 64`."""
+    return f"{workload.optimizer}, learning rate {workload.learning_rate:g}, batches of {workload.batch_size}"
 
 
 def _file_sha256(record: RunRecord, name: str) -> str:

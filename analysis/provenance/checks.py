@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 
 from analysis.load.design import STUDY_FILE
+from analysis.load.failures import failures_text, of_training
 from analysis.load.runs import Problem
 from analysis.load.study import StudyData, by_seeds, by_threads
 from analysis.provenance.order import order_reservations
 from analysis.provenance.overrides import project_reservations
+from guest.records.run import Variant
 
 ALIKE = {
     "dataset": ("data sets", "keep one: numbers of two data sets are not compared"),
@@ -36,7 +38,16 @@ HARDWARE = {
 
 def reservations(study: StudyData) -> tuple[Problem, ...]:
     """Problems of kind `skipped=False`, in the order of the study's runs."""
-    checks = (_edited, _mixed, _incomplete, _short, _not_finite, order_reservations, project_reservations)
+    checks = (
+        _edited,
+        _mixed,
+        _incomplete,
+        _failed,
+        _short,
+        _not_finite,
+        order_reservations,
+        project_reservations,
+    )
     return tuple(problem for check in checks for problem in check(study))
 
 
@@ -147,6 +158,16 @@ def _incomplete(study: StudyData) -> Iterator[Problem]:
         if short:
             what = f"not every condition has {most} runs: {', '.join(short)}"
             yield Problem(path=f"runs/{workload}", what=what, todo=todo, skipped=False)
+
+
+def _failed(study: StudyData) -> Iterator[Problem]:
+    """Conditions of which attempts failed."""
+    for set_id, failed in study.failures.items():
+        fixed = Variant(set_id.split("/")[1]).seeds_fixed
+        todo = "repeated with the same seeds; the errors are in this folder"
+        if of_training(failed) and not fixed:
+            todo = "mend the cause: repeated with new seeds, those that finish are no fair sample"
+        yield Problem(path=f"failed/{set_id}", what=failures_text(failed), todo=todo, skipped=False)
 
 
 def _short(study: StudyData) -> Iterator[Problem]:

@@ -16,7 +16,7 @@ from analysis.results.model import ALPHA
 from analysis.stats.statistics import INTERVALS_NOTE
 from guest.records import bounded
 from guest.records.bounded import read_bounded
-from guest.records.printable import series
+from guest.records.printable import counted, series
 
 VARIANTS = {
     "default": "with nothing fixed",
@@ -142,8 +142,11 @@ def comparison_text(analyses: int) -> str:
         "each other (sign-flip permutation, paired t), all others as sets of runs that are no copies "
         "(Brunner and Munzel's permutation test, Welch's t); two-sided tests of difference and two one-sided "
         "tests of equivalence, each with Holm's correction within workload, variant and view (alpha = "
-        f"{ALPHA}); times by t tests on logarithms, within blocks where these are recorded, with Holm's "
-        f"correction over all of them. {INTERVALS_NOTE} {interim}"
+        f"{ALPHA}); all settings at once in location (Kruskal and Wallis; Friedman where seeds are common) "
+        "and dispersion (Brown and Forsythe), Holm's correction within the workload; the growth of the SD of "
+        "the loss by a two-sided F test and the effect of model selection by sign flips over seeds, each "
+        "with Holm's correction over the workloads; times by t tests on logarithms, in blocks where they are "
+        f"recorded, with Holm's correction over all of them. {INTERVALS_NOTE} {interim}"
     )
 
 
@@ -156,9 +159,16 @@ def exclusions(study: StudyData) -> str:
         if skipped
         else "No finished run was left out"
     )
+    failed = {set_id: sum(each.values()) for set_id, each in study.failures.items()}
+    attempts = (
+        f"{counted(sum(failed.values()), 'attempt')} in {counted(len(failed), 'condition')} failed and were "
+        "repeated, with new seeds where seeds are free"
+        if failed
+        else "no attempt failed"
+    )
     return (
-        f"{runs}; times of oversubscribed, emulated or contended conditions were excluded from comparisons "
-        "of time."
+        f"{runs}; {attempts}; times of oversubscribed, emulated or contended conditions were excluded "
+        "from comparisons of time."
     )
 
 
@@ -175,7 +185,7 @@ def _workload(study: StudyData, name: str, runs: pd.DataFrame) -> str:
         facts = "; ".join(filter(None, (f"tree {tree}{at}", made, metrics, how)))
         return f"the project {name} as it is ({facts})"
     length = f"{count} epoch{'' if count == '1' else 's'}"
-    return f"{first.model} on {first.dataset} in {made} ({name}: {length}; {metrics})"
+    return f"{first.model} on {first.dataset} in {made} ({name}: {length}; {first.training}; {metrics})"
 
 
 def version() -> str:

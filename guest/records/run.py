@@ -15,6 +15,7 @@ Schema history
     7   Isolation.disturbed is called .contended
     8   RunRecord.order; none in older records, whose conditions were run one after the other
     9   Variant.EXACT
+    10  RunRecord.failures; empty in older records
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 
 from guest.records.codec import RecordError, unseal
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 HISTORY = "history.csv"
 PREDICTIONS = "predictions.npz"
@@ -443,6 +444,7 @@ class RunRecord:
     started_at: str  # ISO 8601, UTC
     finished_at: str
     order: RunOrder | None = None  # as the study planned it then; None: unknown, or no run of a study
+    failures: dict[str, int] = field(default_factory=dict)  # earlier attempts of the sweep, by kind of error
 
     @property
     def load_by_others(self) -> float | None:

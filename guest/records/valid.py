@@ -93,6 +93,8 @@ def wrong_record(record: RunRecord) -> Iterator[str]:
     for name in (HISTORY,) if workload.project else (HISTORY, PREDICTIONS):
         if name not in artifacts:
             yield f"result.artifacts: {name} is missing"
+    if not all(is_name(kind) and is_count(n) for kind, n in record.failures.items()):
+        yield "failures: has what is no kind of error with its count"
     for name in ("started_at", "finished_at"):
         text = getattr(record, name)
         try:

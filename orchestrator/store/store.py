@@ -37,6 +37,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from analysis.load.failures import kinds
 from analysis.results.temporary import PREFIX, clear
 from guest.records import bounded, harden, robustness
 from guest.records.bounded import read_bounded
@@ -168,6 +169,12 @@ class Store:
         numbers = (name.partition("-")[0] for name in list_names(self.failed / set_id))
         return Counter(int(number) for number in numbers if number.isdecimal())
 
+    def _failed_before(self, record: RunRecord) -> dict[str, int]:
+        """The attempts of the same sweep that failed before this one, by kind of error: what was mended
+        between two sweeps no longer fails."""
+        folders = (self.failed / record.spec.set_id).glob(f"{record.spec.repetition:04d}-*")
+        return dict(kinds(sorted(folders)[::-1][: record.attempt - 1]))
+
     # ---- writing -----------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -241,6 +248,7 @@ class Store:
         check_artifacts(folder, record)  # point: staged files checked
         target = self.folder(record.spec)
         with storage_errors(target):
+            record = dataclasses.replace(record, failures=self._failed_before(record))
             write_durably(folder / RECORD, seal(record))
             is_new = publish_folder(folder, target, record.result.artifacts)
             if not is_new:
@@ -348,4 +356,4 @@ def now() -> str:
 
 
 def _stamp() -> str:
-    return datetime.now(UTC).strftime("%Y%m%dT%H%M%S") + "-" + uuid.uuid4().hex[:6]
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f") + "-" + uuid.uuid4().hex[:6]

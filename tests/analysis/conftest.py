@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,7 @@ class Fabricator:
         epochs_planned: int | None = None,
         block: int = 0,
         at_s: float = 0.0,
+        failures: Mapping[str, int] | None = None,
     ) -> Path:
         """One run; returns its folder. Metrics beside the first are half the first. It began `at_s` after
         the study did; `block` is that of its record, 0: none."""
@@ -183,6 +184,7 @@ class Fabricator:
             started_at=_at(at_s),
             order=RunOrder(block=block, position=1, of=4) if block else None,
             finished_at=_at(at_s + wall_s),
+            failures=dict(failures or {}),
         )
         folder = self.directory / "runs" / spec.run_id
         folder.mkdir(parents=True)

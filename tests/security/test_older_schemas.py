@@ -17,6 +17,7 @@ ADDED = {  # by schema: what its records have and older ones have not
     4: [("spec", "tier"), ("spec", "workload", "project"), ("result", "project")],
     5: [("isolation", "host")],
     8: [("order",)],
+    10: [("failures",)],
 }
 STUDY = """name = "fabricated"
 repetitions = 2

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -206,6 +207,32 @@ def test_f1_is_open_where_trainings_failed_for_those_that_did_not_are_no_fair_sa
     assert dict(which_threads(analysis))["same accuracy?"] == (
         "inconclusive: trainings failed at thread counts: 6 of 10 at 4"
     )
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_f1_is_open_where_attempts_crashed_for_others_have_other_seeds(study, finished):
+    free(study, {1: CLOSE, 2: CLOSE})
+    assert decided(study, "F1").verdict is HOLDS
+    crashed = {"RuntimeError": 2, "Lost": 1}
+    if finished:
+        study.run(2, len(CLOSE) + 1, variant="default", seed=99, accuracies=(0.5, CLOSE[0]), failures=crashed)
+    else:
+        for i, kind in enumerate(("RuntimeError", "RuntimeError", "Lost")):
+            folder = study.directory / f"failed/lenet5/default/cpus-2/0099-{i}"
+            folder.mkdir(parents=True)
+            (folder / "error.json").write_text(json.dumps({"kind": kind}))
+    found = decided(study, "F1")
+    assert found.verdict is OPEN
+    assert found.why.startswith("trainings failed at thread counts: 2 attempts before the last at 2; ")
+    assert headline(analyze(study.directory)).endswith("; 2 trainings failed).")
+
+
+def test_f1_is_not_affected_by_guests_that_were_lost(study):
+    free(study, {1: CLOSE, 2: CLOSE})
+    study.run(
+        2, len(CLOSE) + 1, variant="default", seed=99, accuracies=(0.5, CLOSE[0]), failures={"GuestError": 3}
+    )
+    assert decided(study, "F1").verdict is HOLDS
 
 
 def test_f1_a_significant_difference_smaller_than_the_margin_is_equivalent(study):

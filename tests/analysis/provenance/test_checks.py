@@ -100,6 +100,22 @@ def test_what_a_plan_lacks_is_counted_also_where_no_condition_has_more(study):
     assert problem.todo == "a sweep is running: `vbstudy watch`"
 
 
+def test_attempts_that_failed_are_named_with_what_repeating_them_does(study):
+    study.run(1, failures={"Lost": 1})
+    study.run(1, variant="default", seed=None, failures={"RuntimeError": 1, "Died": 2})
+    (evidence,) = (study.directory / "failed/lenet5/default/cpus-2/0001-x",)
+    evidence.mkdir(parents=True)
+    (study.directory / "failed/a/b/c/d").mkdir(parents=True)
+    texts = [str(problem) for problem in found(study) if problem.path.startswith("failed/")]
+    same = "repeated with the same seeds; the errors are in this folder"
+    mend = "mend the cause: repeated with new seeds, those that finish are no fair sample"
+    assert sorted(texts) == [
+        f"failed/lenet5/default/cpus-1: 3 attempts failed (Died 2, RuntimeError 1) ({mend})",
+        f"failed/lenet5/default/cpus-2: 1 attempt failed (unknown 1) ({mend})",
+        f"failed/lenet5/fixed-seed/cpus-1: 1 attempt failed (Lost 1) ({same})",
+    ]
+
+
 def test_losses_that_are_not_finite(study):
     study.run(1, losses=(float("inf"), float("nan")))
     (problem,) = found(study)

@@ -23,7 +23,10 @@ def methods(directory, analyses=1):
 
 def test_the_methods_give_the_numbers_of_the_study(usual_study):
     text = methods(usual_study.directory)
-    assert "lenet5 on digits in torch 2.13.0 (lenet5: 2 epochs; accuracy)" in text
+    assert (
+        "lenet5 on digits in torch 2.13.0 (lenet5: 2 epochs; sgd, learning rate 0.1, batches of 64; accuracy)"
+        in text
+    )
     assert "Thread settings were 1, 2 and 4" in text
     assert "Each of the 6 conditions (workload, variant, thread setting) has n = 3 runs, 18 in all" in text
     assert "with nothing fixed (default) and with all seeds fixed (fixed-seed)" in text

@@ -116,6 +116,7 @@ def test_the_record_of_every_schema_so_far_is_still_read():
         assert record.spec.set_id.startswith(f"lenet5/{variant}/cpus-1")
         assert len(record.result.hashes.weights) == 64
         assert record.order == (None if version < 8 else run.RunOrder(block=1, position=2, of=4))
+        assert record.failures == ({} if version < 10 else {"RuntimeError": 2, "Lost": 1})
 
 
 def test_the_load_by_others_is_what_the_guest_or_its_host_saw_more_of():

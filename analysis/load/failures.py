@@ -1,0 +1,59 @@
+"""Attempts that failed, by the kind of their error."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from guest.records import bounded
+from guest.records.bounded import read_bounded
+from guest.records.plain_json import PlainJsonError, parse
+from guest.records.printable import counted, printable
+from guest.records.run import RunRecord, Variant
+
+EVIDENCE = "error.json"
+LONGEST_KIND = 80
+VARIANTS = frozenset(Variant)
+# Of the guest, the way to it, or the machine below: not of the training.
+OUTSIDE = frozenset({"Contended", "DamagedRunError", "GuestError", "Lost", "ProtocolError"})
+
+
+def kinds(folders: Iterable[Path]) -> Counter[str]:
+    """The errors in these folders of failed attempts; `unknown` where one cannot be read."""
+    return Counter(_kind(folder) for folder in folders)
+
+
+def _kind(folder: Path) -> str:
+    with contextlib.suppress(OSError, PlainJsonError):
+        data = parse(read_bounded(folder / EVIDENCE, bounded.RECORD))
+        if isinstance(data, dict) and isinstance(kind := data.get("kind"), str):
+            return printable(kind, limit=LONGEST_KIND)
+    return "unknown"
+
+
+def failures(directory: Path, records: Iterable[RunRecord]) -> dict[str, Counter[str]]:
+    """By condition: of finished runs as their records have it, of others by the evidence in `failed/`."""
+    found: dict[str, Counter[str]] = {}
+    finished = set()
+    for record in records:
+        finished.add(record.spec.run_id)
+        if record.failures:
+            found.setdefault(record.spec.set_id, Counter()).update(record.failures)
+    for folder in sorted((directory / "failed").glob("*/*/*/*")):
+        set_id = folder.parent.relative_to(directory / "failed").as_posix()
+        if set_id.split("/")[1] in VARIANTS and f"{set_id}/{folder.name.partition('-')[0]}" not in finished:
+            found.setdefault(set_id, Counter()).update(kinds([folder]))
+    return found
+
+
+def of_training(failed: Mapping[str, int]) -> int:
+    """How many attempts the training itself may have ended."""
+    return sum(n for kind, n in failed.items() if kind not in OUTSIDE)
+
+
+def failures_text(failed: Mapping[str, int]) -> str:
+    """`3 attempts failed (RuntimeError 2, Lost 1)`."""
+    each = ", ".join(f"{kind} {n}" for kind, n in Counter(failed).most_common())
+    return f"{counted(sum(failed.values()), 'attempt')} failed ({each})"
