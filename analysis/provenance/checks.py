@@ -14,6 +14,7 @@ from analysis.load.runs import Problem
 from analysis.load.study import StudyData, by_seeds, by_threads
 from analysis.provenance.order import order_reservations
 from analysis.provenance.overrides import project_reservations
+from guest.records.printable import counted
 from guest.records.run import Variant
 
 ALIKE = {
@@ -142,7 +143,7 @@ def _incomplete(study: StudyData) -> Iterator[Problem]:
     if study.plan.runs is not None:
         if lacking := _lacking(study):
             shown = [f"{name} has {done} of {n}" for name, (done, n) in list(lacking.items())[:NAMED]]
-            more = f" and {len(lacking) - NAMED} more conditions" if len(lacking) > NAMED else ""
+            more = f" and {counted(len(lacking) - NAMED, 'more condition')}" if len(lacking) > NAMED else ""
             what = f"{missing_runs(study)}: {', '.join(shown)}{more}"
             yield Problem(path="runs", what=what, todo=todo, skipped=False)
         return

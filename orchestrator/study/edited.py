@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from guest.records.printable import counted
 from orchestrator.errors import UsageError
 from orchestrator.store.integrity import differences
 from orchestrator.store.store import Store
@@ -18,7 +19,7 @@ def edited(store: Store) -> str:
     condition; empty where they do not, and without a study file that can be read."""
     changed, unplanned = _compared(store)
     found = changed + unplanned
-    more = f"; and {len(found) - NAMED} more conditions" if len(found) > NAMED else ""
+    more = f"; and {counted(len(found) - NAMED, 'more condition')}" if len(found) > NAMED else ""
     return "; ".join(found[:NAMED]) + more
 
 

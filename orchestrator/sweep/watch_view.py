@@ -148,7 +148,7 @@ def _sets(frame: Watched, room: int | None) -> RenderableType:
     for each in shown:
         table.add_row(*_set(each, frame.alive))
     if len(shown) < len(frame.sets):
-        table.caption = f"and {len(frame.sets) - len(shown)} more conditions"
+        table.caption = f"and {counted(len(frame.sets) - len(shown), 'more condition')}"
     return table
 
 
