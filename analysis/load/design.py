@@ -36,7 +36,8 @@ class Design:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """How many runs of each condition the study file plans, None where that is not known; and what to do
-    `instead` of a sweep, where none can begin: the arguments of vbstudy, and why."""
+    `instead` of a sweep, where none can begin: the arguments of vbstudy, and why. Where runs failed,
+    they are those of a sweep, and what to mend first."""
 
     runs: Mapping[str, int] | None = None
     instead: tuple[str, str] | None = None

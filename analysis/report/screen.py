@@ -40,7 +40,8 @@ def screen(analysis: Analysis, command: str = "vbstudy") -> RenderableType:
     """The headline, what is the same, which thread count to use, the findings, and what to do next. `command`
     begins the commands to copy."""
     steps = list(next_steps(analysis))
-    if analysis.study.plan.instead is not None:  # the others need the sweep's lock, or the study file too
+    instead = analysis.study.plan.instead
+    if instead is not None and instead[0] != "sweep":  # the others need the sweep's lock, or the study file
         steps = [steps[0], steps[-1]]
     parts: list[RenderableType] = [
         *(Text(alarm, style="bold red") for alarm in analysis.alarms),

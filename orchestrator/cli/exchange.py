@@ -57,7 +57,7 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
             _list([f"missing: {run}" for run in found.missing])
         at = f" -C {shlex.quote(str(path))}" if path else ""  # else that of the command itself
         todo = f"run `vbstudy{at} sweep`"
-        if found.missing and (instead := instead_of_sweep(Store(folder))) is not None:
+        if found.missing and (instead := instead_of_sweep(Store(folder), found.missing)) is not None:
             todo = f"{instead[1]}; next: vbstudy{at} {instead[0]}"
         if subject.is_file():
             todo = "the study that it was made from may have them"

@@ -287,15 +287,18 @@ def _script(path: Path) -> str:
 
 
 def check_begun(store: Store) -> None:
-    """Raises UsageError for a study without a run while another vbstudy is at work on it."""
+    """Raises UsageError for a study without a run while another vbstudy is at work on it, and where its runs
+    failed."""
     from analysis.load.runs import run_folders
+    from orchestrator.sweep.failures import failing
     from orchestrator.sweep.status import at_work
 
-    if (running := at_work(store)) is None:
-        return
     with contextlib.suppress(OSError):  # what goes meanwhile had begun
-        if not run_folders(store.directory):
-            raise UsageError(f"no run is finished yet; {running[1]}; next: vbstudy {running[0]}")
+        if run_folders(store.directory):
+            return
+        command, why = at_work(store) or ("sweep", failing(store))
+        if why:
+            raise UsageError(f"no run is finished yet; {why}; next: vbstudy {command}")
 
 
 @contextlib.contextmanager

@@ -176,13 +176,14 @@ def _plan(options: Options) -> Plan:
     """What the study file plans, where there is one, and whether a sweep can begin."""
     from analysis.load.design import Plan
     from orchestrator.study.plan import conditions, planned
+    from orchestrator.sweep.failures import missing
     from orchestrator.sweep.status import instead_of_sweep
 
     store = options.store()
-    instead = instead_of_sweep(store)
-    if not store.study_file.exists():
+    study = options.study() if store.study_file.exists() else None
+    instead = instead_of_sweep(store, missing(study, store) if study else ())
+    if study is None:
         return Plan(instead=instead)
-    study = options.study()
     return Plan(
         runs={spec.set_id: planned(study, spec.variant) for spec in conditions(study)}, instead=instead
     )

@@ -169,11 +169,14 @@ class Store:
         numbers = (name.partition("-")[0] for name in list_names(self.failed / set_id))
         return Counter(int(number) for number in numbers if number.isdecimal())
 
+    def attempts(self, runs: str = "*/*/*/*") -> list[Path]:
+        """The folders of failed attempts of these runs, the newest first: their names end in their times."""
+        return sorted(self.failed.glob(f"{runs}-*"), key=lambda p: p.name.partition("-")[2], reverse=True)
+
     def _failed_before(self, record: RunRecord) -> dict[str, int]:
         """The attempts of the same sweep that failed before this one, by kind of error: what was mended
         between two sweeps no longer fails."""
-        folders = (self.failed / record.spec.set_id).glob(f"{record.spec.repetition:04d}-*")
-        return dict(kinds(sorted(folders)[::-1][: record.attempt - 1]))
+        return dict(kinds(self.attempts(record.spec.run_id)[: record.attempt - 1]))
 
     # ---- writing -----------------------------------------------------------------------------
 

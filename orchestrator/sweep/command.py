@@ -22,6 +22,7 @@ from orchestrator.providers import make
 from orchestrator.store.store import Store
 from orchestrator.study.plan import plan
 from orchestrator.study.schema import Study
+from orchestrator.sweep.failures import failing
 from orchestrator.sweep.live import LiveFile
 from orchestrator.sweep.pipeline import run_missing
 from orchestrator.sweep.progress import SweepProgress, composite
@@ -116,7 +117,7 @@ def summaries(outcome: SweepOutcome, store: Store) -> tuple[dict[str, Any], str]
             text += f", {len(measured.failed)} failed ({', '.join(measured.failed)})"
         data["robustness"] = dataclasses.asdict(measured)
     if summary.failed:
-        text += f"; {len(summary.failed)} failed, evidence in {store.failed}"
+        text += f"; {len(summary.failed)} failed, the last: {failing(store, summary.failed)}"
     if summary.without_guest:
         waiting = ", ".join(summary.without_guest)
         text += f"; runs without a guest were not started ({waiting}); next: vbstudy provision"

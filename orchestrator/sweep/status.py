@@ -21,6 +21,7 @@ from orchestrator.store.store import Store
 from orchestrator.study.edited import refused
 from orchestrator.study.plan import condition, conditions, planned
 from orchestrator.study.schema import Study
+from orchestrator.sweep.failures import failing, missing
 from orchestrator.sweep.live import sweeping
 
 if TYPE_CHECKING:
@@ -132,8 +133,9 @@ def next_command(
     with runs to do, when each has `runs`."""
     if not to_do:
         return "vbstudy analyze", ""
-    if (other := instead_of_sweep(store)) is not None:
-        return f"vbstudy {other[0]}", other[1]
+    command, why = instead_of_sweep(store, missing(study, store, runs)) or ("sweep", "")
+    if command != "sweep":
+        return f"vbstudy {command}", why
     needed = {guest_for(spec) for spec in conditions(study) if spec.set_id in to_do}
     try:
         there = {guest.spec.name for guest in provisioned(study, store)}
@@ -141,16 +143,19 @@ def next_command(
         return "vbstudy provision", error.message
     sweep = "vbstudy sweep" if runs is None else f"vbstudy sweep --runs {runs}"
     made = study.engine.kind != "local" or needed <= there  # hosts make their own
-    return sweep if made else "vbstudy provision", ""
+    return sweep if made else "vbstudy provision", why
 
 
-def instead_of_sweep(store: Store) -> tuple[str, str] | None:
-    """Where a sweep cannot begin: the arguments of vbstudy that help, and why."""
+def instead_of_sweep(store: Store, lacking: Collection[str]) -> tuple[str, str] | None:
+    """Where a sweep cannot begin, or failed before at runs that are lacking: the arguments of vbstudy that
+    help, and why."""
     if (running := at_work(store)) is not None:
         return running
     if not store.study_file.exists():
         return "report", MISSING
-    return ("report", CHANGED) if refused(store) else None
+    if refused(store):
+        return "report", CHANGED
+    return ("sweep", why) if (why := failing(store, lacking)) else None
 
 
 def at_work(store: Store) -> tuple[str, str] | None:

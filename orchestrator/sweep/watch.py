@@ -10,12 +10,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from guest.records.codec import to_json
-from guest.records.plain_json import PlainJsonError, parse
-from guest.records.printable import printable
 from guest.records.run import RunSpec
 from orchestrator.errors import VbstudyError
 from orchestrator.forecast.model import at_best
@@ -23,20 +20,11 @@ from orchestrator.inventory import read_inventory
 from orchestrator.store.store import Store
 from orchestrator.study.plan import conditions, planned
 from orchestrator.study.schema import Study
+from orchestrator.sweep.failures import Failure, failures
 from orchestrator.sweep.live import ElapsedTotal, Live, Running, age_s, is_alive, read_live
 from orchestrator.sweep.status import SetStatus, set_status
 
 FAILURES = 5
-EVIDENCE_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """A failed attempt; the text is the guest's, made printable."""
-
-    run_id: str
-    at: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +82,7 @@ class Watcher:
             planned=sum(each.planned for each in sets),
             done=sum(each.done for each in sets),
             eta_s=self._eta_s(live, sets) if live is not None and alive else None,
-            failures=_failures(self._store.failed),
+            failures=tuple(islice(failures(self._store), FAILURES)),
         )
 
     def _silence(self, live: Live | None) -> float:
@@ -145,29 +133,6 @@ def _run_s(took: dict[str, ElapsedTotal], spec: RunSpec) -> float | None:
     like = [own] if own else [t for s, t in took.items() if s.startswith(f"{spec.workload.name}/")]
     runs = sum(each.runs for each in like)
     return sum(each.seconds for each in like) / runs if runs else None
-
-
-def _failures(folder: Path) -> tuple[Failure, ...]:
-    """The last attempts that failed, the newest first: their folders' names end in their times."""
-    attempts = sorted(folder.glob("*/*/*/*"), key=lambda path: path.name.partition("-")[2], reverse=True)
-    found = (_failure(path) for path in attempts)
-    return tuple(islice((each for each in found if each is not None), FAILURES))
-
-
-def _failure(folder: Path) -> Failure | None:
-    try:
-        with (folder / "error.json").open("rb") as file:
-            data = parse(file.read(EVIDENCE_BYTES))
-    except (OSError, PlainJsonError):
-        return None  # it is being written, or was too large to be shown
-    if not isinstance(data, dict):
-        return None
-    why = f"{data.get('kind')}: {data.get('message')}"
-    return Failure(
-        run_id=printable(str(data.get("run_id")), limit=200),
-        at=printable(str(data.get("at")), limit=40),
-        why=printable(why, limit=300),
-    )
 
 
 def as_json(frame: Watched) -> Any:

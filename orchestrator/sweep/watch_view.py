@@ -165,8 +165,8 @@ def _set(each: SetNow, alive: bool) -> tuple[RenderableType, ...]:
 
 def _failures(frame: Watched) -> RenderableType:
     table = Table(title="The last failed attempts", title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("at", "run", "why"):
+    for heading in ("at", "evidence", "why"):
         table.add_column(heading, overflow="fold")
     for failure in frame.failures:
-        table.add_row(Text(failure.at[:19]), Text(failure.run_id), Text(failure.why))
+        table.add_row(Text(failure.at[:19]), Text(failure.evidence), Text(failure.why))
     return table

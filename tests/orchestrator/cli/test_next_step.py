@@ -128,6 +128,36 @@ def test_settings_that_a_sweep_refuses_are_to_be_set_back(vbstudy, study):
     assert "vbstudy report # a sweep refuses study.toml" in vbstudy("analyze")
 
 
+@pytest.mark.needs("studies")
+def test_where_runs_failed_their_cause_is_mended_first(vbstudy, study):
+    store, set_id = Store(study), "net/fixed-seed/cpus-1"
+    for repetition, error in (
+        (2, "old"),
+        (1, "mended"),
+        (2, "it broke; last lines:\nTraceback\nOSError: boom"),
+    ):
+        error = {"kind": "CommandError", "message": error}
+        spec = dataclasses.replace(next(store.records(set_id)).spec, repetition=repetition)
+        kept = store.keep_failure(spec, 1, store.new_incoming(), error)
+    evidence = kept.rename(kept.with_name("0002-20991231T000000-aaaaaa")).relative_to(study)
+    why = (
+        f"{set_id}/0002 failed with CommandError: it broke; last lines: OSError: boom (evidence: {evidence})"
+    )
+    why += "; mend the cause first"
+    for command in ("status", "plan"):
+        assert vbstudy(command).endswith(f"{why} next: vbstudy provision")
+    assert f"2 planned runs are missing; {why}; next: vbstudy sweep" in vbstudy("verify")
+    assert f"vbstudy sweep # {why}" in vbstudy("analyze")
+    vbstudy("provision")
+    for command in ("status", "plan"):
+        assert vbstudy(command).endswith(f"{why} next: vbstudy sweep")
+        assert vbstudy(command, "--runs", "1").endswith("next: vbstudy analyze")
+    (study / "runs").rename(study / "elsewhere")
+    for command in (["analyze"], ["export", "s.zip"]):
+        assert vbstudy(*command) == f"vbstudy: no run is finished yet; {why}; next: vbstudy sweep"
+    assert vbstudy("status", "--runs", "1").endswith("mend the cause first next: vbstudy sweep --runs 1")
+
+
 def test_the_runs_that_are_planned_are_those_that_are_swept_next(vbstudy):
     vbstudy("provision")
     assert vbstudy("plan").endswith("next: vbstudy sweep")

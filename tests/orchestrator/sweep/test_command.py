@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli import main as cli
+from orchestrator.engine import Summary
 from orchestrator.errors import StoreError
 from orchestrator.store.store import Store
 from orchestrator.study.plan import plan
@@ -65,6 +66,15 @@ def test_results_that_would_have_to_go_to_another_disk_are_refused_before_anythi
     (tmp_path / "gone").mkdir()
     run_missing(plan(parse(STUDY)), store, engine, composite())
     assert engine.given == 4
+
+
+def test_a_sweep_with_failed_runs_quotes_the_last_error_and_names_its_evidence(tmp_path):
+    store, spec = Store(tmp_path), plan(parse(STUDY))[0]
+    kept = store.keep_failure(spec, 1, store.new_incoming(), {"kind": "ValueError", "message": "boom"})
+    summary = Summary(failed=[spec.run_id])
+    _, text = command.summaries(command.SweepOutcome(summary=summary), store)
+    why = f"{spec.run_id} failed with ValueError: boom (evidence: {kept.relative_to(tmp_path)})"
+    assert text.endswith(f"; 1 failed, the last: {why}; mend the cause first")
 
 
 def test_a_trace_that_would_have_to_go_to_another_disk_is_refused_before_it_begins(tmp_path, other_disk):

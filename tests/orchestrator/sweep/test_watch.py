@@ -181,6 +181,7 @@ def test_the_last_failures_are_told_newest_first_without_their_control_character
         f"ValueError: ?[2J[red]{number}" for number in (7, 6, 5, 4, 3)
     ]
     assert "ValueError: ?[2J[red]7" in shown(frame)
+    assert "failed/lenet5/fixed-seed/cpus-2/0007-20260107T000000-aaaaaa" in shown(frame, columns=200)
     assert "\x1b[2J" not in shown(frame)
 
 
