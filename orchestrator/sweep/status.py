@@ -131,7 +131,7 @@ def next_command(
 ) -> tuple[str, str]:
     """The command, and why where it is not that of the usual order. `to_do` are the ids of the conditions
     with runs to do, when each has `runs`."""
-    if not to_do:
+    if not to_do and not refused(store):  # refused runs are done only by their names
         return "vbstudy analyze", ""
     command, why = instead_of_sweep(store, missing(study, store, runs)) or ("sweep", "")
     if command != "sweep":

@@ -121,8 +121,8 @@ def test_a_sweep_that_just_began_is_watched(vbstudy, study):
 @pytest.mark.needs("studies")
 def test_settings_that_a_sweep_refuses_are_to_be_set_back(vbstudy, study):
     change(study, "epochs = 2", "epochs = 3")
-    for command in ("status", "plan"):
-        assert vbstudy(command).endswith(f"{CHANGED} next: vbstudy report")
+    for command in (["status"], ["plan"], ["status", "--runs", "1"], ["plan", "--runs", "1"]):
+        assert vbstudy(*command).endswith(f"{CHANGED} next: vbstudy report")
     assert f"2 planned runs are missing; {CHANGED}; next: vbstudy report" in vbstudy("verify")
     assert "vbstudy sweep" not in vbstudy("analyze")
     assert "vbstudy report # a sweep refuses study.toml" in vbstudy("analyze")
