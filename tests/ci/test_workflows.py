@@ -80,6 +80,21 @@ def test_the_citation_has_the_version_and_license_of_the_package():
     assert citation["keywords"] == project["keywords"]
 
 
+def test_the_readme_and_the_changelog_agree_with_the_citation():
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+    bibtex = dict(
+        re.findall(r"^      (\w+) = \{(.*)\},$", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
+    )
+    released = citation["date-released"]
+    assert bibtex == {
+        "author": f"{{{' and '.join(author['name'] for author in citation['authors'])}}}",
+        "title": citation["title"],
+        "version": citation["version"],
+        "year": str(released.year),
+    }
+    assert f"## [{citation['version']}] - {released}\n" in (REPOSITORY / "CHANGELOG.md").read_text()
+
+
 def test_an_installation_for_tests_has_what_builds_the_wheel_without_isolation():
     stated = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     dev = stated["project"]["optional-dependencies"]["dev"]
