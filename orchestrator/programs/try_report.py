@@ -208,12 +208,15 @@ def _answer(report: Report) -> str:
     ]
     if not any(found):
         return "Nothing was seen that could be compared."
-    name = report.factor if report.factor.isupper() or "_" in report.factor else f"The {report.factor}"
-    output = [v.answer for v in report.verdicts if v.level == OUTPUT and v not in verdicts]
-    unseen = "changes the output, and shows no other effect"
-    unseen = unseen if Answer.MATTERS in output else "shows no effect"
-    answer = f"{name} matters" if matters else f"{name} {unseen}"
-    return f"{answer}: {'; '.join(filter(None, found))}."
+    article = "" if report.factor.isupper() or "_" in report.factor else "the "
+    output = Answer.MATTERS in [v.answer for v in report.verdicts if v.level == OUTPUT and v not in verdicts]
+    if unclear and not matters and not output:
+        equal = f"; {found[1]}" if same else ""
+        return f"Whether {article}{report.factor} changes the {series(unclear)} is inconclusive{equal}."
+    effect = "matters" if matters else "shows no effect"
+    if output and not matters:
+        effect = "changes the output" + ("" if unclear else ", and shows no other effect")
+    return f"{article.capitalize()}{report.factor} {effect}: {'; '.join(filter(None, found))}."
 
 
 def _name(verdict: LevelVerdict) -> str:

@@ -263,7 +263,17 @@ def made(answers: dict[str, Answer], cure: Answer | None = None) -> Report:
         ),
         (
             {"bitwise": Answer.INCONCLUSIVE},
-            "The thread count shows no effect: whether it changes the files is inconclusive.",
+            "Whether the thread count changes the files is inconclusive.",
+            "next: vbstudy try --replay -- python train.py",
+        ),
+        (
+            {"metric": Answer.INCONCLUSIVE, "predictions": Answer.SAME},
+            "Whether the thread count changes the metrics is inconclusive; the predictions are the same.",
+            "next: vbstudy try --replay -- python train.py",
+        ),
+        (
+            {"bitwise": Answer.INCONCLUSIVE, "output": Answer.MATTERS},
+            "The thread count changes the output: whether it changes the files is inconclusive.",
             "next: vbstudy try --replay -- python train.py",
         ),
         (
