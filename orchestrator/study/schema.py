@@ -16,6 +16,7 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
+    ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
@@ -103,11 +104,11 @@ class Study(Section):
     name: Name = "study"
     seed: Seed = 1
     repetitions: Count = 3
-    repetitions_at_most: dict[Variant, Count] = Field(default_factory=dict)
     cpus: Distinct[ThreadCount] = (1, 2, 4, 8)
     threads: Distinct[ThreadCount] | None = None
     inter_op_threads: Distinct[ThreadCount] | None = None
     variants: Distinct[Variant] = (Variant.FIXED_SEED, Variant.DEFAULT)
+    repetitions_at_most: dict[Variant, Count] = Field(default_factory=dict)
     isa: Isa = Isa.NATIVE
     model_selection: ModelSelection = ModelSelection.BOTH
     metrics: Distinct[Metric] = (Metric.ACCURACY,)
@@ -127,6 +128,17 @@ class Study(Section):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError("a whole number from 1 on is needed (how many seeds), or a table [seeds]")
         return {"count": value}
+
+    @field_validator("repetitions_at_most")
+    @classmethod
+    def _of_its_variants(cls, value: dict[Variant, int], known: ValidationInfo) -> dict[Variant, int]:
+        variants = known.data.get("variants", value)
+        if more := ", ".join(name for name in value if name not in variants):
+            has = ", ".join(variants)
+            raise ValueError(
+                f"the study's variants are {has}, without {more}: add it there or remove it here"
+            )
+        return value
 
     @model_validator(mode="after")
     def _crosses_seeds(self) -> Self:

@@ -94,6 +94,10 @@ def test_a_minimal_study_has_the_documented_defaults():
         ('cpus = ["two"]\n' + MINIMAL, "study.toml:1: cpus[0] = 'two': input should be a valid integer"),
         ("cpus = [2, 2]\n" + MINIMAL, "study.toml:1: cpus = [2, 2]: 2 is named twice"),
         (
+            "seed = 2\nrepetitions_at_most = {exact = 3, default = 1}\n" + MINIMAL,
+            "study.toml:2: repetitions_at_most: the study's variants are fixed-seed, default, without exact",
+        ),
+        (
             "[provider]\nkind = 'qemu'\ncpu_model = ['max', 'max']\n" + MINIMAL,
             "study.toml:3: provider.cpu_model = ['max', 'max']: 'max' is named twice",
         ),
