@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from guest.machine.folders import unfit_for_hooks
 from orchestrator.errors import GuestError, UsageError, storage_error
 
 LOCK_POLL_S = 0.2
@@ -68,11 +69,8 @@ def rename_folder(folder: Path, target: Path) -> bool:
 def temporary_place() -> str:
     """Where temporary folders of programs are made. Raises UsageError where PYTHONPATH cannot name it."""
     place = tempfile.gettempdir()
-    if os.pathsep in place:
-        raise UsageError(
-            f"{place}: the start-up hooks go there, and a path with a colon cannot stand in PYTHONPATH; set "
-            "TMPDIR to another folder"
-        )
+    if unfit := unfit_for_hooks(place, "set TMPDIR to another folder"):
+        raise UsageError(unfit)
     return place
 
 

@@ -10,6 +10,14 @@ import subprocess
 from pathlib import Path
 
 
+def unfit_for_hooks(folder: object, todo: str = "use another folder") -> str:
+    """Why programs would not run start-up hooks that are in this folder, and what to do; "" where they do."""
+    if os.pathsep not in str(folder):
+        return ""
+    why = "a path with a colon cannot stand in PYTHONPATH, so start-up hooks would not run"
+    return f"{folder}: {why}: {todo}"
+
+
 def remove_folder(folder: Path) -> None:
     """With what a program left in it, read-only folders too, as far as this user may. Follows no link."""
     try:

@@ -12,6 +12,7 @@ from typing import Any
 
 import vbstudy
 from guest.machine import fingerprint
+from guest.machine.folders import unfit_for_hooks
 from guest.records.codec import sha256_of
 from guest.records.run import ProjectFiles
 from guest.replay.program import copy_hooks
@@ -81,11 +82,8 @@ def hook_settings(
     They import `vbstudy` from `library` where it is not installed. `paths` to modules come after the hook.
     Raises ProjectError where they would not find it."""
     folder = out / HOOKS
-    if os.pathsep in str(folder):
-        raise ProjectError(
-            f"{folder}: a path with a colon cannot stand in PYTHONPATH, so the start-up hook would not run: "
-            "use another folder"
-        )
+    if unfit := unfit_for_hooks(folder):
+        raise ProjectError(unfit)
     copy_hooks("guest.projects", folder)
     if settings.get("pools") is not None:
         import threadpoolctl

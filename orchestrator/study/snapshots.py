@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from guest.machine.folders import unfit_for_hooks
 from guest.records.codec import digest, from_json, sha256_of
 from guest.records.run import ProjectFiles
 from orchestrator.errors import PrerequisiteError, StoreError, UsageError
@@ -49,12 +50,9 @@ def prepare(study: Study, store: Store) -> dict[str, Snapshot]:
     """Takes the snapshots that are missing, and compares those of folders with what the folders hold now.
     Raises UsageError for a source that is not there, or that changed since its snapshot, and for a study in
     a folder that sandboxes cannot run projects in."""
-    folder = store.directory.resolve()
-    if study.projects and study.provider.kind == "local" and os.pathsep in str(folder):
-        raise UsageError(
-            f"{folder}: a path with a colon cannot stand in PYTHONPATH, so the start-up hook of projects "
-            "would not run: move the study to another folder"
-        )
+    unfit = unfit_for_hooks(store.directory.resolve(), "move the study to another folder")
+    if unfit and study.projects and study.provider.kind == "local":
+        raise UsageError(unfit)
     return {table.name: _prepare(table, store) for table in study.projects}
 
 
