@@ -198,7 +198,7 @@ def test_a_command_runs_in_a_machine_and_its_status_comes_back(swept):
 
 def test_status_and_logs_show_what_machines_say(swept, capsys):
     assert vbstudy(swept, "status") == 0
-    assert "of its machine, inside" in capsys.readouterr().out
+    assert "CPUs seen inside" in capsys.readouterr().out
     assert vbstudy(swept, "logs", "cpus-1") == 0
     assert "console.log" in capsys.readouterr().out
 

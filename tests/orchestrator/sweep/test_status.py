@@ -1,9 +1,12 @@
+import dataclasses
+
 import pytest
 
+from orchestrator.inventory import Guest, GuestSpec, Observation
 from orchestrator.store.store import Store
 from orchestrator.study.plan import plan
 from orchestrator.study.schema import parse
-from orchestrator.sweep.status import examine, set_status
+from orchestrator.sweep.status import as_tables, examine, set_status
 from tests import factories
 from tests.orchestrator.store.test_store import publish
 from tests.orchestrator.sweep.test_pipeline import STUDY
@@ -41,6 +44,19 @@ def test_a_study_is_examined_while_a_sweep_holds_its_lock(store):
         status = examine(study, store)
         assert [(each.done, each.to_do) for each in status.sets] == [(1, 1), (0, 2)]
         assert [each.planned for each in examine(study, store, 5).sets] == [5, 5]
+
+
+def test_the_cpus_given_and_those_seen_inside_have_columns_of_their_own(store):
+    observed = Observation(provider_cpus=3, guest_cpus=2, oversubscribed=False, start_s=1.0, details={})
+    guest = Guest(spec=GuestSpec(name="cpus-4", cpus=4), observed=observed, created_at="")
+    status = dataclasses.replace(examine(parse(STUDY), store), guests=(guest,))
+    cells = as_tables(status)[0].frame.iloc[0]
+    assert [column.header for column in as_tables(status)[0].columns[1:4]] == [
+        "CPUs",
+        "CPUs given",
+        "CPUs seen inside",
+    ]
+    assert (cells.cpus, cells.given, cells.inside) == (4, 3, 2)
 
 
 def test_a_store_without_runs_has_everything_to_do(store):
