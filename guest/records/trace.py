@@ -180,7 +180,7 @@ class Trace:
     outcome: Outcome
     steps: int
     step: int | None
-    differs: str  # in what the step differs: weights, gradients, optimizer, loss
+    differs: str  # in what the step differs: `weights, gradients and optimizer state`
     operations: int  # in the log of that step
     origins: tuple[Origin, ...]
     unknown: tuple[str, ...]  # operations of the step that the registry does not know

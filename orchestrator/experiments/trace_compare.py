@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.diagnosis.traces import apart
+from guest.records.printable import series
 from guest.records.trace import NOT_COMPARED, STATES, OpNote, Origin, Outcome, StepNote, TensorNote
 
 
@@ -22,11 +23,13 @@ class LogDifference:
 
 
 def first_difference(a: Sequence[StepNote], b: Sequence[StepNote]) -> tuple[int, str] | None:
-    """The first step that differs, and in what: `gradients and weights`."""
+    """The first step that differs, and in what: `weights, gradients and optimizer state`."""
     for one, other in zip(a, b, strict=True):
         differing = [name for name in STATES if getattr(one, name) != getattr(other, name)]
         if differing:
-            return one.step, " and ".join(differing)
+            return one.step, series(
+                ["optimizer state" if name == "optimizer" else name for name in differing]
+            )
     return None
 
 

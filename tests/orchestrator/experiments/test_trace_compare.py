@@ -87,6 +87,8 @@ def test_the_first_difference_step_is_found(equal):
 
 def test_all_that_differs_is_named():
     assert first_difference([step(1)], [step(1, "W", "G")]) == (1, "weights and gradients")
+    other = dataclasses.replace(step(1, "W", "G"), optimizer="O")
+    assert first_difference([step(1)], [other]) == (1, "weights, gradients and optimizer state")
 
 
 @given(st.integers(1, 1000), st.integers(0, 5000), st.integers(1, 20))
