@@ -101,6 +101,14 @@ def test_thread_settings_in_the_environment_and_processes_are_noticed(tmp_path):
     }
 
 
+def test_the_compiler_of_an_installed_exact_mode_is_no_process_of_the_program(tmp_path):
+    installed = tmp_path / "elsewhere/vbstudy/exact"
+    installed.mkdir(parents=True)
+    (installed / "compiled.py").write_text("import subprocess\nsubprocess.run(['true'])\n")
+    _, noticed = run(tmp_path, f"import sys\nsys.path.append({str(installed)!r})\nimport compiled")
+    assert overrides(noticed) == set()
+
+
 @pytest.mark.needs("studies")
 def test_what_the_script_sets_in_pytorch_is_noticed(tmp_path):
     pytest.importorskip("torch")
