@@ -6,6 +6,7 @@ nothing is unpickled by anything that could call an arbitrary function."""
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import hashlib
 import io
@@ -13,7 +14,7 @@ import os
 import pickle
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
@@ -186,12 +187,29 @@ def fetch(source: SourceFile, folder: Path, progress: Progress | None = None) ->
         part = folder / f".{source.name}.{os.getpid()}.part"
         try:
             with ExitStack() as stack:
+                stack.enter_context(_cleared(folder, f".{source.name}.[0-9]*.part"))
                 stack.callback(part.unlink, missing_ok=True)
                 _stream(url, source, part, progress)
                 return part.rename(folder / source.name)
         except (OSError, ValueError, HTTPException) as error:
             failures.append(f"  {url}: {error}")
     raise DatasetError("\n".join([f"{source.name} could not be downloaded:", *failures]))
+
+
+@contextmanager
+def _cleared(folder: Path, parts: str) -> Iterator[None]:
+    """Removes what killed downloads left, unless others are under way: each shares a lock on the folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # also of file systems without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in folder.glob(parts):
+                left.unlink()
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _stream(url: str, source: SourceFile, part: Path, progress: Progress | None) -> None:

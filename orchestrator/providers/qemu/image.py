@@ -4,6 +4,8 @@ what went into them."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -21,7 +23,7 @@ from pathlib import Path
 
 from guest.records.run import Framework
 from orchestrator.errors import GuestError, PrerequisiteError
-from orchestrator.files import locked, publish_folder
+from orchestrator.files import locked, open_lock, publish_folder
 from orchestrator.providers import processes
 from orchestrator.providers.inside import DISTRIBUTIONS
 from orchestrator.providers.qemu import scripts
@@ -148,14 +150,13 @@ def _cached(kind: str, inputs: dict[str, object], build: Callable[[Path], None],
     """A folder in the cache, made whole or not at all. Two studies never build the same one twice."""
     name = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
     target = cache() / f"{kind}-{name}"
+    _clear_killed()
     if target.is_dir():
         return target
     cache().mkdir(parents=True, exist_ok=True)
     with locked(cache() / f".{kind}-{name}.lock"):
         if target.is_dir():
             return target
-        for left in cache().glob(f".{kind}-{name}.*.part"):
-            shutil.rmtree(left, ignore_errors=True)  # of a build that was killed; its pip may still write
         part = Path(tempfile.mkdtemp(prefix=f".{kind}-{name}.", suffix=".part", dir=cache()))
         notify(f"building the {kind} image in {target}: once, a minute or two")
         began = time.monotonic()
@@ -171,6 +172,15 @@ def _cached(kind: str, inputs: dict[str, object], build: Callable[[Path], None],
             shutil.rmtree(part, ignore_errors=True)
         notify(f"built the {kind} image in {time.monotonic() - began:.0f} s")
     return target
+
+
+def _clear_killed() -> None:
+    """Removes what killed builds left, of other inputs too. Who builds holds the lock of that name."""
+    for left in cache().glob(".*.part"):
+        lock = cache() / f"{left.name.rsplit('.', 2)[0]}.lock"
+        with contextlib.suppress(OSError), os.fdopen(open_lock(lock)) as held:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)  # its pip may still write
 
 
 # ---- the system ------------------------------------------------------------------------------

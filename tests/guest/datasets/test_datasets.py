@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import gzip
 import hashlib
 import http.server
@@ -507,6 +508,24 @@ def test_a_wrong_download_is_refused_and_leaves_nothing(
         datasets.download("mnist", tmp_path / "data")
     assert message in str(caught.value)
     assert not list((tmp_path / "data" / "mnist").iterdir())
+
+
+def test_what_killed_downloads_left_is_removed_unless_others_are_under_way(
+    served: tuple[DatasetInfo, Path], tmp_path: Path
+) -> None:
+    folder, name = tmp_path / "mnist", "train-images-idx3-ubyte.gz"
+    folder.mkdir()
+    left, own = folder / f".{name}.1.part", folder / f".{name}.mine.part"
+    left.touch()
+    own.touch()
+    other = os.open(folder, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_SH)
+    datasets.download("mnist", tmp_path)
+    assert left.exists()
+    os.close(other)
+    (folder / name).unlink()
+    datasets.download("mnist", tmp_path)
+    assert (left.exists(), own.exists()) == (False, True)
 
 
 def test_only_the_web_is_fetched(tmp_path: Path) -> None:

@@ -85,6 +85,17 @@ def test_an_image_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     assert not list(image.cache().glob("*.part"))
 
 
+def test_what_killed_builds_left_is_removed_and_what_is_being_built_stays(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in (".system-old.x1.part", ".libraries-new.x2.part"):
+        (image.cache() / name).mkdir(parents=True)
+    with files.locked(image.cache() / ".libraries-new.lock"):
+        image._cached("libraries", {}, lambda into: (into / "libraries.img").touch(), lambda text: None)
+    assert [path.name for path in image.cache().glob("*.part")] == [".libraries-new.x2.part"]
+    image._cached("libraries", {}, lambda into: None, lambda text: None)  # which is there
+    assert not list(image.cache().glob("*.part"))
+
+
 def test_a_snapshot_does_not_fit_disks_that_were_built_again(tmp_path, monkeypatch):
     """From the same inputs, to the same size: their file systems have other numbers."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
