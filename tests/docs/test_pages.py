@@ -24,6 +24,7 @@ PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 NOT_RUN = "<!-- not run here: "
 FENCE = re.compile(r"^(?P<above>.*)\n(?P<indent> *)```sh\n(?P<text>(?:.*\n)*?)(?P=indent)```$", re.M)
 PATIENCE_S = 1200
+CELL_WIDTH = 300  # characters; what is longer stands below the table
 
 
 def blocks(page: Path) -> Iterator[str]:
@@ -51,6 +52,13 @@ def execute(page: str, folder: Path) -> None:
         ["bash", "-c", script], cwd=REPOSITORY, env=home, text=True, capture_output=True, timeout=PATIENCE_S
     )
     assert done.returncode == 0, f"{page}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_cells_of_tables_are_short(page: Path) -> None:
+    rows = re.findall(r"^\|.*\|$", page.read_text(encoding="utf-8"), re.M)
+    cells = [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
+    assert [cell for cell in cells if len(cell) > CELL_WIDTH] == []
 
 
 @pytest.mark.needs("pages")
