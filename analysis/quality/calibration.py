@@ -1,5 +1,5 @@
 """Calibration: is a model as often right as it is sure? Expected calibration error (Naeini et al., AAAI 2015;
-Guo et al., ICML 2017, section 2) in equal bins of the predicted class's probability, without its bias."""
+Guo et al., ICML 2017, section 2) in bins of equal width of the predicted class's probability."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, by_threads
@@ -28,23 +27,10 @@ def bins(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.nd
     return count, sure, right
 
 
-def ece(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """ECE = sum over bins of |correct - confidence| / N, estimated without the bias by which |noise| raises
-    it: the sign of each bin's difference is taken from one half of its samples and its size from the other,
-    averaged over all splits, for which there is a formula as the halves' sums are near normal. 0 on average
-    for calibrated models, so now and then below 0; of differences that are no larger than their noise, too
-    small. NaN without a finite confidence."""
-    known = np.isfinite(confidence)
-    count, sure, right = bins(confidence, correct)
-    if not count.sum():
-        return float("nan")
-    apart = right - sure
-    squares = bins(confidence[known], (correct[known] - confidence[known].astype(np.float64)) ** 2)[2]
-    some = count > 1  # one sample has no halves
-    noise = np.sqrt(np.maximum(squares - apart**2 / np.maximum(count, 1), 0.0))
-    z = np.divide(apart, noise, out=np.full(BINS, np.inf), where=noise > 0)  # inf: |apart| is exact
-    each = np.abs(apart) * (2 * stats.norm.cdf(np.abs(z)) - 1) - 2 * noise * stats.norm.pdf(z)
-    return float(each[some].sum() / count.sum())
+def ece(count: np.ndarray, sure: np.ndarray, right: np.ndarray) -> float:
+    """ECE = sum over `bins` of |correct - confidence| / N, at least the gap between accuracy and mean
+    confidence. NaN without a finite confidence."""
+    return float(np.abs(right - sure).sum() / count.sum()) if count.any() else float("nan")
 
 
 def calibration_tables(study: StudyData, predictions: Predictions) -> tuple[Table, Table]:
@@ -57,14 +43,15 @@ def calibration_tables(study: StudyData, predictions: Predictions) -> tuple[Tabl
         for threads, setting in by_threads(runs).items():
             each = distinct(setting, view)
             found = [
-                (predictions.confidence[view][run], predictions.labels[view][run] == truth)
+                bins(predictions.confidence[view][run], predictions.labels[view][run] == truth)
                 for run in each.run_id
             ]
             row = _set(found, each.seeds_used, len(setting))
             means.append(row["ece"])
-            rows.append(head | {"scope": threads} | row)
-            sums = np.sum([bins(*each) for each in found], axis=0)
-            diagram.append(_diagram(sums, len(each)).assign(**head, scope=threads, n=len(each)))
+            rows.append(head | {"scope": threads} | row | {"samples": len(truth)})
+            diagram.append(
+                _diagram(np.sum(found, axis=0), len(each)).assign(**head, scope=threads, n=len(each))
+            )
         if len(means) > 1:
             errors = np.array(means, dtype=float)
             rows.append(head | {"scope": ACROSS} | _spread(errors, len(errors)) | {"samples": len(truth)})
@@ -78,8 +65,8 @@ def calibration_tables(study: StudyData, predictions: Predictions) -> tuple[Tabl
         interval("gap", "confidence less accuracy"),
         name="calibration",
         title="Calibration: are the models as often right as they are sure?",
-        note=f"ECE: expected calibration error in {BINS} equal bins, less the bias that noise gives it; of "
-        "calibrated models it is 0 on average, so it may fall below 0. Confidence is the softmax of the "
+        note=f"ECE: expected calibration error in {BINS} bins of equal width (Guo et al., 2017). With few "
+        "samples it lies above 0 for calibrated models too. Confidence is the softmax of the "
         "predicted class, or its probability where a project's scores are probabilities; confidence less "
         "accuracy is above 0 for models that are too sure. For these "
         f"test samples. {COUNTED_NOTE}{statistics.INTERVALS_NOTE} Scope '{ACROSS}': n "
@@ -94,15 +81,15 @@ def calibration_tables(study: StudyData, predictions: Predictions) -> tuple[Tabl
     )
 
 
-def _set(found: list[tuple[np.ndarray, np.ndarray]], seeds: pd.Series, runs: int) -> dict[str, Any]:
-    """`found` and `seeds` are those of the distinct runs."""
+def _set(
+    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]], seeds: pd.Series, runs: int
+) -> dict[str, Any]:
+    """`found` has the bins of each distinct run, `seeds` their seeds."""
     errors = by_seed(np.array([ece(*each) for each in found]), seeds)
-    gaps = np.array([float(np.nanmean(sure)) - float(right.mean()) for sure, right in found])
+    with np.errstate(invalid="ignore"):
+        gaps = np.array([(sure - right).sum() / count.sum() for count, sure, right in found])
     gap = Observations(values=by_seed(gaps, seeds), runs=runs, distinct=len(gaps), failed=0).mean()
-    return _spread(errors, runs) | {
-        "samples": len(found[0][1]),
-        **gap.cells("gap"),
-    }
+    return _spread(errors, runs) | gap.cells("gap")
 
 
 def _spread(errors: np.ndarray, runs: int) -> dict[str, Any]:

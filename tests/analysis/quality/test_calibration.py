@@ -17,49 +17,39 @@ from analysis.results.model import ACROSS
 from analysis.stats import statistics
 
 
-def cross_fitted(sure, right, splits=4000):
-    """The definition: signs of the bins from one half of their samples, sizes from the other."""
-    rng, apart = np.random.default_rng(1), right - sure
-    at = np.clip(np.ceil(sure * BINS).astype(int) - 1, 0, BINS - 1)
-    found = np.zeros(splits)
-    for mine in (apart[at == i] for i in np.unique(at)):
-        half = rng.random((splits, len(mine))) < 0.5
-        found += np.sign((half * mine).sum(axis=1)) * 2 * (~half * mine).sum(axis=1)
-    return found.mean() / len(sure)
+def ece_of(sure, right):
+    return ece(*bins(np.asarray(sure), np.asarray(right)))
 
 
-def test_ece_is_cross_fitted_over_all_splits_of_the_bins():
-    rng = np.random.default_rng(2)
-    sure = rng.uniform(0.2, 1, 900)
-    for lie in (0.0, 0.03, 0.2):
-        right = rng.random(900) < sure - lie
-        assert ece(sure, right) == pytest.approx(cross_fitted(sure, right), abs=0.004)
+def test_ece_is_the_mean_gap_of_the_bins_weighted_by_their_samples():
+    # Bins of a width of 1/15: 0.62 and 0.64 are in (0.6, 0.667], 0.9 in (0.867, 0.933].
+    assert ece_of([0.62, 0.64, 0.9], [True, False, True]) == pytest.approx((0.26 + 0.1) / 3)
 
 
-def test_ece_of_calibrated_models_is_0_on_average_and_of_others_what_it_is():
+def test_few_samples_of_calibrated_models_have_an_ece_above_0():
     rng = np.random.default_rng(3)
     sure = rng.beta(6, 1.2, (400, 1000))
-    calibrated = [ece(each, rng.random(1000) < each) for each in sure]
-    assert abs(np.mean(calibrated)) < 0.002  # the plain estimate: 0.026
-    others = [ece(each, rng.random(1000) < each - 0.1) for each in sure]
-    assert np.mean(others) == pytest.approx(0.1, abs=0.015)
+    assert np.mean([ece_of(each, rng.random(1000) < each) for each in sure]) == pytest.approx(
+        0.026, abs=0.001
+    )
 
 
 def test_who_is_always_right_and_sure_is_calibrated():
-    assert ece(np.ones(5, np.float32), np.ones(5, bool)) == 0
-    assert ece(np.ones(5, np.float32), np.zeros(5, bool)) == 1
-    assert np.isnan(ece(np.full(2, np.nan, np.float32), np.ones(2, bool)))
+    assert ece_of(np.ones(5, np.float32), np.ones(5, bool)) == 0
+    assert ece_of(np.ones(5, np.float32), np.zeros(5, bool)) == 1
+    assert np.isnan(ece_of(np.full(2, np.nan, np.float32), np.ones(2, bool)))
 
 
 @given(arrays(np.float32, 40, elements=st.floats(0, 1, width=32)), arrays(bool, 40))
-def test_every_sample_is_in_the_bin_of_its_confidence_and_ece_is_at_most_1(sure, right):
+def test_every_sample_is_in_the_bin_of_its_confidence_and_ece_is_from_the_gap_to_1(sure, right):
     bounds, scaled = np.arange(BINS + 1), sure.astype(np.float64) * BINS
     expected = [
         ((scaled > low) & (scaled <= high) | ((low == 0) & (scaled == 0))).sum()
         for low, high in pairwise(bounds)
     ]
     assert bins(sure, right)[0].tolist() == expected
-    assert -1 <= ece(sure, right) <= 1
+    gap = abs(right.mean() - sure.mean(dtype=np.float64))
+    assert gap - 1e-12 <= ece_of(sure, right) <= 1
 
 
 def test_the_tables_have_every_set_and_the_bins_add_up(usual_study):
