@@ -23,7 +23,7 @@ from statsmodels.stats.power import TTestIndPower, TTestPower
 from analysis.results.model import ALPHA
 from analysis.stats import paired
 from analysis.stats.ranks import SAME, critical_value, statistics_of
-from analysis.stats.statistics import runs_needed, smallest_p
+from analysis.stats.statistics import UPPER, runs_needed, smallest_p
 
 POWER = 0.8
 RANK_EFFICIENCY = 3 / math.pi
@@ -114,11 +114,15 @@ def _by_normal(noncentrality: float, freedom: float, level: float) -> float:
     return float(stats.norm.sf(shifted / math.sqrt(1 + critical**2 / (2 * freedom))))
 
 
+def sd_bounds(sd: float, freedom: float) -> tuple[float, float]:
+    """The interval of an SD of normal values with so many degrees of freedom, by chi-square."""
+    low, high = (sd * math.sqrt(freedom / stats.chi2.ppf(share, freedom)) for share in (UPPER, 1 - UPPER))
+    return low, high
+
+
 def detectable(n: int, sd: float, tests: int, test: Test = Test.RANKS) -> float | None:
     """The smallest difference that n runs a set show with power POWER; None where no difference is
-    large enough for so few runs. Without variance it is 0: any difference is seen at once."""
-    if sd == 0:
-        return 0.0
+    large enough for so few runs. `sd` is above 0: from equal runs no power follows."""
     units = _units(n, tests, test)
     return None if units is None else units * sd
 
@@ -139,11 +143,9 @@ def _units(n: int, tests: int, test: Test) -> float | None:
 
 def runs_for(difference: float, sd: float, tests: int, test: Test = Test.RANKS) -> int | None:
     """The fewest runs a set that show a difference with power POWER; None for more than ten
-    million. Without variance one run a set shows it. Raises ValueError unless `difference` > 0."""
-    if not difference > 0:
-        raise ValueError("a difference to plan for must be larger than 0")
-    if sd == 0:
-        return 1
+    million. Raises ValueError unless `difference` and `sd` are above 0."""
+    if not min(difference, sd) > 0:
+        raise ValueError("a difference to plan for, and its SD, must be larger than 0")
     effect = min(difference / sd, LARGEST_EFFECT)
     if effect < SMALLEST_EFFECT:
         return None

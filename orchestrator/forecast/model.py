@@ -54,7 +54,8 @@ class SetForecast:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyForecast:
     """The power of a family of tests (workload, variant, view; all its metrics) in one metric.
-    `n` is the number of runs in its smallest condition when all are done, `n_sd` that of the SD. Where the
+    `n` is the number of runs in its smallest condition when all are done, `n_sd` that of the SD, `sd_low` to
+    `sd_high` its 95 % interval for normal runs. Of an SD of 0 nothing follows. Where the
     same several seeds are on all thread counts (`matched`), n and `needed_*` are seeds, and the SD is that of
     differences at one seed."""
 
@@ -66,6 +67,8 @@ class FamilyForecast:
     n: int
     matched: bool
     sd: float | None
+    sd_low: float | None
+    sd_high: float | None
     n_sd: int
     detectable_u: float | None
     detectable_welch: float | None
@@ -265,7 +268,7 @@ def _family(
     sd: float | None,
 ) -> FamilyForecast:
     # Imported here: a sweep of a fleet needs no scipy.
-    from analysis.stats.power import Test, detectable, runs_for
+    from analysis.stats.power import Test, detectable, runs_for, sd_bounds
     from analysis.stats.statistics import pooled_sd
 
     sets = _grouped(members)
@@ -273,12 +276,15 @@ def _family(
     shared = set.intersection(*({spec.seeds for spec in group} for group in sets.values()))
     matched = members[0].variant.seeds_fixed and len(shared) > 1
     n = len(shared) if matched else min(len(group) for group in sets.values())
-    own, _, n_sd = pooled_sd((_differences if matched else _values)(stored, metric, view))
+    own, freedom, n_sd = pooled_sd((_differences if matched else _values)(stored, metric, view))
     used = own if sd is None else sd
     by = (Test.SIGN_FLIPS, Test.PAIRED_T) if matched else (Test.RANKS, Test.WELCH)
-    planned = [(used, test) for test in by if used is not None and tests]
+    planned = [(used, test) for test in by if used and tests]
     smallest = [detectable(n, sd, tests, test) for sd, test in planned] or [None, None]
     fewest = [runs_for(difference, sd, tests, test) for sd, test in planned] or [None, None]
+    # The differences of every two of k sets have (k - 1) (seeds - 1) degrees of freedom.
+    per_set = 2 / len({run.spec.set_id for run in stored}) if matched and own else 1
+    low, high = sd_bounds(own, freedom * per_set) if own and sd is None else (None, None)
     return FamilyForecast(
         workload=workload_text(members[0]),
         variant=members[0].variant.value,
@@ -288,6 +294,8 @@ def _family(
         n=n,
         matched=matched,
         sd=used,
+        sd_low=low,
+        sd_high=high,
         n_sd=n_sd if sd is None else 0,
         detectable_u=smallest[0],
         detectable_welch=smallest[1],

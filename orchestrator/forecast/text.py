@@ -61,7 +61,7 @@ def as_tables(forecast: Forecast) -> list[Table]:
             | {
                 "tests": f.tests,
                 "n": f"{f.n} seeds" if f.matched else f.n,
-                "sd": "unknown" if f.sd is None else f"{f.sd:.2g}",
+                "sd": "unknown" if f.sd is None else _with_bounds(f.sd, f.sd_low, f.sd_high),
             }
             | {"sd_from": "" if f.sd is None else f"n = {f.n_sd}" if f.n_sd else "given"}
             | {"ranks": _difference(f, f.detectable_u), "welch": _difference(f, f.detectable_welch)}
@@ -80,7 +80,8 @@ def as_tables(forecast: Forecast) -> list[Table]:
         count("runs_welch", "Welch"),
         name="power",
         title="Power: the smallest difference that is found with 80 % power",
-        note="Two-sided, alpha 0.05, Holm over the family's tests. Ranks: Brunner-Munzel. Seeds that are on "
+        note="The power holds for this SD; its 95 % interval is that of normal runs (chi-square). "
+        "Two-sided, alpha 0.05, Holm over the family's tests. Ranks: Brunner-Munzel. Seeds that are on "
         "all thread counts are compared in pairs, by sign flips (under ranks) and Student's t (under Welch); "
         "their SD is that of the differences at one seed, and seeds are what is needed.",
     )
@@ -127,6 +128,10 @@ def totals(forecast: Forecast) -> list[str]:
         known = any(f.tests and f.sd is not None for f in forecast.families)
         of = f" of {series(list(lacking))}" if known else ""
         lines.append(f"power   unknown{of} until two runs of a condition are done; or give the SD with --sd")
+    equal = dict.fromkeys(f"{f.workload} ({f.variant})" for f in forecast.families if f.tests and f.sd == 0)
+    if equal:
+        text = f"power   unknown of {series(list(equal))}: the runs so far have one value (SD 0)"
+        lines.append(f"{text}; give the SD with --sd, or compare several seeds (`seeds = 10`)")
     return lines
 
 
@@ -157,17 +162,19 @@ def amount(size_bytes: float | None) -> str:
     return f"{size_bytes:.0f} B"
 
 
+def _with_bounds(sd: float, low: float | None, high: float | None) -> str:
+    return f"{sd:.2g}" if low is None or high is None else f"{sd:.2g} [{low:.2g}, {high:.2g}]"
+
+
 def _difference(family: FamilyForecast, value: float | None) -> str:
     if family.tests == 0:
         return "nothing to compare"
-    if family.sd is None:
+    if not family.sd:
         return "–"
-    if family.sd == 0:
-        return "any: runs repeat"
     return "n too small" if value is None else f"{value:.2g}"
 
 
 def _runs(family: FamilyForecast, value: int | None) -> str:
-    if family.tests == 0 or family.sd is None:
+    if family.tests == 0 or not family.sd:
         return "–"
     return "more than 10 million" if value is None else str(value)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from analysis.stats.paired import sign_flips
-from analysis.stats.power import Test, detectable, power, runs_for
+from analysis.stats.power import Test, detectable, power, runs_for, sd_bounds
 from analysis.stats.ranks import brunner_munzel
 from analysis.stats.statistics import runs_needed, welch
 
@@ -47,14 +48,15 @@ def test_power_is_a_probability_and_grows_with_the_difference(n, tests):
     assert all(b >= a - 0.005 for a, b in pairwise(values))
 
 
-def test_without_variance_any_difference_shows():
-    assert detectable(3, 0.0, 6) == 0.0
-    assert runs_for(0.01, 0.0, 6) == 1
+def test_the_interval_of_a_normal_sd_is_that_of_chi_square():
+    # Tables of chi-square, 9 degrees of freedom: 2.700 and 19.023 at 2.5 and 97.5 %.
+    assert sd_bounds(1.0, 9) == pytest.approx((math.sqrt(9 / 19.023), math.sqrt(9 / 2.700)), rel=1e-3)
 
 
-def test_a_difference_of_nothing_cannot_be_planned_for():
+@pytest.mark.parametrize(("difference", "sd"), [(0.0, 1.0), (0.01, 0.0)])
+def test_without_a_difference_or_an_sd_nothing_can_be_planned(difference, sd):
     with pytest.raises(ValueError, match="larger than 0"):
-        runs_for(0.0, 1.0, 1)
+        runs_for(difference, sd, 1)
 
 
 @pytest.mark.needs("studies", long=True)

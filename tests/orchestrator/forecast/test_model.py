@@ -225,9 +225,20 @@ def test_the_tables_say_what_each_number_is_from():
     text = text_of(estimated(planned, [run(planned[0], value=0.4), run(planned[1], value=0.6)]))
     assert "this set, n = 2" in text
     assert "other sets of the workload, n = 2" in text
-    assert re.search(r"0\.14 +n = 2", text)
-    constant = text_of(estimated(planned, [run(planned[0]), run(planned[1])]))
-    assert "any: runs repeat" in constant
+    assert re.search(r"0\.14 \[0\.063, 4\.5\] +n = 2", text)
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_of_one_run_or_equal_runs_no_power_is_claimed(runs):
+    planned = specs(cpus=(1, 2), runs=2)
+    report = estimated(planned, [run(spec) for spec in planned if spec.repetition <= runs])
+    (family,) = report.families
+    assert (family.detectable_u, family.needed_u, family.needed_welch) == (None, None, None)
+    (line,) = (line for line in totals(report) if line.startswith("power"))
+    assert ("runs so far have one value (SD 0)" in line) == (runs == 2)
+    assert line.startswith("power   unknown")
+    power = as_tables(report)[-1].frame
+    assert set(power[["ranks", "welch", "runs_ranks", "runs_welch"]].iloc[0]) == {"–"}
 
 
 def test_before_the_first_run_the_table_says_what_is_planned_and_no_more():
@@ -257,6 +268,7 @@ def test_seeds_on_all_thread_counts_are_planned_as_pairs():
     sd = statistics.stdev([0.01, 0.0] * 5)
     assert (family.n, family.matched, family.n_sd) == (10, True, 10)
     assert family.sd == pytest.approx(sd)
+    assert family.sd_high == pytest.approx(sd * math.sqrt(9 / 2.700), rel=1e-3)
     expected = TTestPower().solve_power(nobs=10, alpha=0.05 / 3, power=0.8) * sd
     assert expected < family.detectable_u < 1.08 * expected, "sign flips of few pairs show less than t"
     assert family.detectable_welch == pytest.approx(expected, rel=1e-4)
