@@ -157,7 +157,7 @@ def _largest(tables: dict[str, Table], view: View, workload: str) -> Estimate:
     row = found.iloc[0]
     n, value = sum(row.n), float(row.difference)
     note = f"epoch {row.epochs}; {row.basis}"
-    if row.basis == "all repetitions agree":
+    if row.basis == "each thread count's runs agree":
         return Estimate(value=value, n=n, note=note)
     low, high = (None if pd.isna(bound) else float(bound) for bound in (row.low, row.high))
     return Estimate(value=value, n=n, low=low, high=high, note=note)

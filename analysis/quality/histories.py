@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import ACROSS, ALPHA, VIEWS_NOTE, WHERE, Kind, Table, col, cols, count, interval
 from analysis.stats import metrics, paired, statistics
-from analysis.stats.observations import COUNTED_NOTE, by_seed, counting, distinct, sd_of
+from analysis.stats.observations import COUNTED_NOTE, by_seed, counting, distinct, models_of, sd_of
 
 
 def max_difference(study: StudyData) -> Table:
@@ -36,13 +36,13 @@ def max_difference(study: StudyData) -> Table:
         col("final_difference", "difference at the end", Kind.SPREAD),
         name="max_difference",
         title="Largest difference across thread counts, and its epoch",
-        note="At each epoch a thread count counts with its runs' common value when all repetitions agree, "
-        "else with their mean; 'basis' says which. Copies of a run count once, and each seed with the mean "
-        "of its models. Where thread counts have seeds in common, the n runs are those of the seeds that "
+        note="At each epoch a thread count counts with its runs' common value where they agree, else with "
+        "their mean: see 'basis'. Copies of a run count once, and each seed with the mean of its models. "
+        "Where thread counts have seeds in common, the n runs are those of the seeds that "
         "all have. The interval of the two thread counts that lie furthest apart is Welch's, of equal seeds "
         "Student's of pairs, of at least 95 % over all pairs of thread counts and epochs that could have "
         "been the largest (Bonferroni). Of "
-        "copies of one run, and where all pairs are equal, the difference is exact. " + VIEWS_NOTE,
+        "copies of one run, and where each seed has the same model, the difference is exact. " + VIEWS_NOTE,
     )
 
 
@@ -72,11 +72,13 @@ def _difference(study: StudyData, runs: pd.DataFrame, view: View, metric: str) -
         planned = max(int(runs.epochs_planned.max()), len(epochs))  # a project plans 0: not known
         a, *others = (models[name] for name in names)
         confidence = 1 - ALPHA / (settings * planned)
-        every = {_bounds(study, a, b, column, first, confidence) for b in others}
+        every = {_bounds(study, a, b, view, column, first, confidence) for b in others}
         bounds = every.pop() if len(every) == 1 else (None, None)
-    basis = "all repetitions agree" if agree[:, found.first].all() else "means of the repetitions"
+    basis = "each thread count's runs agree"
     if counts.max() == 1:
         basis = "one run of each thread count"
+    elif not agree[:, found.first].all():
+        basis = "means of each thread count's runs"
     return row | {
         "difference": found.difference,
         "epochs": str(first) if first == last else f"{first}-{last}",
@@ -90,7 +92,7 @@ def _difference(study: StudyData, runs: pd.DataFrame, view: View, metric: str) -
 
 
 def _bounds(
-    study: StudyData, a: pd.DataFrame, b: pd.DataFrame, column: str, epoch: int, confidence: float
+    study: StudyData, a: pd.DataFrame, b: pd.DataFrame, view: View, column: str, epoch: int, confidence: float
 ) -> statistics.Bounds:
     """Of the difference of the means at an epoch: of pairs, where both sets of runs have the same seeds."""
     values = study.epochs[study.epochs.epoch == epoch].set_index("run_id")[column]
@@ -100,7 +102,8 @@ def _bounds(
         first, second = (by_seed(each.value.to_numpy(), each.seeds_used) for each in (x, y))
         return statistics.welch_bounds(first, second, confidence)
     differences = pairs[:, 0] - pairs[:, 1]
-    return paired.bounds(differences, confidence) if differences.any() else (0.0, 0.0)
+    of_a, of_b = (set(zip(each.seeds_used, models_of(each, view), strict=True)) for each in (a, b))
+    return (0.0, 0.0) if of_a == of_b and not differences.any() else paired.bounds(differences, confidence)
 
 
 def by_setting(study: StudyData, runs: pd.DataFrame, column: str) -> tuple[list[int], np.ndarray, np.ndarray]:

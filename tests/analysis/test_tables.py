@@ -81,7 +81,7 @@ def test_the_largest_difference_uses_common_values_or_means(study):
     row = rows(max_difference(load(study)), view="last").iloc[0]
     assert row["values"] == pytest.approx([0.3, 0.55])
     assert row.difference == pytest.approx(0.25)
-    assert row.basis == "means of the repetitions"
+    assert row.basis == "means of each thread count's runs"
     assert (row.threads, row.n) == (["1", "2"], [2, 2])
 
 
@@ -91,8 +91,18 @@ def test_no_difference_between_equal_values_of_different_models_is_not_exact(stu
             study.run(cpus, seed, seed=10 * cpus + seed, weights=f"{cpus} {seed}", accuracies=(1.0, 1.0))
     row = rows(max_difference(load(study)), view="last").iloc[0]
     assert row.difference == 0
+    assert row.basis == "each thread count's runs agree", "of several seeds, not repetitions of one"
     assert pd.isna(row.low)
     assert pd.isna(row.high)
+
+
+def test_no_difference_between_different_models_of_equal_seeds_is_not_exact(study):
+    for cpus in (1, 2):
+        for seed, accuracy in ((1, 0.5), (2, 1.0)):
+            study.run(cpus, seed, seed=seed, weights=f"{cpus} {seed}", accuracies=(accuracy,), losses=(1.0,))
+    row = rows(max_difference(load(study)), view="last").iloc[0]
+    assert (row.difference, row.n) == (0, [2, 2])
+    assert pd.isna(row.low)
 
 
 def test_no_difference_is_exact_only_if_it_is_for_every_thread_count(study):

@@ -54,7 +54,7 @@ def test_ours_stand_beside_theirs(beside):
     assert without.published == pytest.approx([0.084248353, 0.085570514], abs=1e-8)
     assert without.published_text == "0.084 (DialogStateTracking), 0.086 (honk)"
     assert (without.n, without.interval) == (9, "")
-    assert without.remark == "epoch 2; all repetitions agree"
+    assert without.remark == "epoch 2; each thread count's runs agree"
     (step,) = rows(beside, "first training step").itertuples()
     assert (step.ours, step.low, step.high, step.n) == (2, 2, 2, 9)
     assert step.published == [9, 4, 2]
