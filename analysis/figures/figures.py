@@ -196,22 +196,22 @@ def loss_sd(analysis: Analysis, workload: str) -> Drawing:
     return Drawing(
         name=f"{workload}-loss-sd",
         title=f"{workload}: standard deviation of the training loss",
-        see="how far the dashed line, the spread across thread counts, lies above the others, the "
-        "spread within them: so much the thread count adds. A line that rises is a difference "
-        "that grows.",
-        caption=f"{range_text(sizes)} runs a thread count; across thread counts each counts once, with its "
-        "mean. A standard deviation of 0 has no place on a log scale and is named above the panel.",
+        see="which lines rise: there a difference grows. The dashed line is the SD of the thread counts' "
+        "means, the others are SDs of single runs. With n independent runs a thread count, and no effect of "
+        "it, the dashed line lies at about 1/√n of the others.",
+        caption=f"{range_text(sizes)} runs a thread count; a seed with several models counts once, with "
+        "their mean. A standard deviation of 0 has no place on a log scale and is named above the panel.",
         figure=figure,
     )
 
 
 def _between_decades(low: float, high: float) -> Formatter:
     """Labels of the minor ticks of a logarithmic axis, where fewer than two powers of ten lie within its
-    limits: of all within one decade, else of 2 and 5."""
+    limits: as many as do not overlap."""
     first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
     if first < last:
         return NullFormatter()
-    shown = "25" if high > 10 * low else "123456789"
+    shown = "25" if high > 10 * low else "2357" if high > 3 * low else "123456789"
     return FuncFormatter(lambda value, _: _digits(value) if f"{value:.3e}"[0] in shown else "")
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 
 import matplotlib as mpl
 import pytest
@@ -95,10 +96,28 @@ def test_a_log_scale_within_a_decade_has_labels(study):
     assert sum(low <= float(text) <= high for text in texts if text) >= 2
 
 
+def test_labels_of_a_log_scale_of_almost_a_decade_do_not_overlap(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            losses = (1 + 0.002 * repetition, 0.5 + 0.013 * repetition)
+            study.run(cpus, repetition, losses=losses, weights=f"{cpus} {repetition}")
+    with mpl.rc_context(STYLE):
+        drawing = loss_sd(analyze(study.directory), "lenet5")
+        drawing.figure.draw_without_rendering()
+        axis = drawing.figure.axes[0].yaxis
+        ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+        labels = [tick.label1.get_window_extent() for tick in ticks if tick.label1.get_text()]
+    labels.sort(key=lambda box: box.y0)
+    assert len(labels) > 2
+    assert all(a.y1 < b.y0 for a, b in pairwise(labels))
+    assert "SD of the thread counts' means" in drawing.see
+
+
 @pytest.mark.parametrize(
     ("limits", "labels"),
     [
         ((2.5e-3, 6.5e-3), ["3e-03", "4e-03", "5e-03"]),
+        ((2.5e-3, 9.5e-3), ["3e-03", "", "5e-03"]),
         ((1.5e-3, 9e-2), ["", "", "5e-03"]),
         ((9e-4, 1.1e-2), ["", "", ""]),
     ],
