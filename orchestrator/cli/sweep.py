@@ -30,7 +30,7 @@ FILE_WIDTH = 120  # a pipe has none, and a narrower table cuts its words
               help="Runs of each condition, as for sweep.")  # fmt: skip
 @click.option("--difference", type=FiniteRange(1e-100, 1e100), default=0.01, metavar="D",
               help="The difference to detect, in units of the metric (0.01: one point).")  # fmt: skip
-@click.option("--sd", type=FiniteRange(1e-100, 1e100), metavar="SD",
+@click.option("--sd", type=FiniteRange(0, 1e100, min_open=True), metavar="SD",
               help="The SD of the metric, instead of that of the stored runs.")  # fmt: skip
 @click.option("--hosts", type=click.IntRange(1, 100_000), metavar="H", help="Estimate the time on H hosts.")
 @click.option("--cores", type=click.IntRange(1, 4096), metavar="C", help="The cores of each host.")

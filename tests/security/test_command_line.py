@@ -121,6 +121,7 @@ def test_what_is_imported_is_a_plain_file_or_a_folder(vbstudy, make, command):
         (["--sd", "inf"], 2),
         (["--sd", "1e99", "--difference", "1e-5"], 0),
         (["--sd", "1e-300"], 0),
+        (["--sd", "0"], 2),
     ],
 )
 def test_a_plan_for_numbers_out_of_all_proportion_is_made_or_refused_at_once(vbstudy, arguments, status):
