@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from analysis.exchange.imported import Import, ImportedRun
+from analysis.load.runs import number
 from analysis.results.model import ALPHA, Kind, Table, col, cols, count, counts, interval
 from analysis.stats import metrics, statistics
 from analysis.stats.ranks import brunner_munzel
@@ -46,7 +47,7 @@ def _names(sets: dict[int, list[ImportedRun]]) -> list[str]:
 
 def _values(runs: Sequence[ImportedRun], name: str) -> np.ndarray:
     values = [run.wall_s if name == "wall_s" else run.metrics.get(name) for run in runs]
-    return np.array([value for value in values if value is not None], dtype=float)
+    return np.array([number(value) for value in values if value is not None], dtype=float)
 
 
 def _observed(runs: Sequence[ImportedRun], name: str) -> np.ndarray:

@@ -26,6 +26,7 @@ from guest.records.run import (
 
 MOST_STEPS = 2**53  # of a float that is exact
 DIVERGED_FROM = 1e100  # no axis, sum or ratio holds numbers far beyond
+ZERO_BELOW = 1e-50  # squares of variances of smaller numbers underflow
 REDO = "run `vbstudy sweep`: it quarantines and repeats damaged runs of the plan; move others out of runs/"
 FOREIGN = "move the folder out of runs/; `vbstudy sweep` redoes what is missing"
 
@@ -150,6 +151,8 @@ def _parse_history(data: bytes, columns: list[str]) -> History:
 
 def number(value: float) -> float:
     """A number of a training; of one that diverged, infinite."""
+    if abs(value) < ZERO_BELOW:
+        return 0.0
     return value if not abs(value) > DIVERGED_FROM else math.copysign(math.inf, value)
 
 

@@ -56,7 +56,8 @@ def hedges_g(a: np.ndarray, b: np.ndarray, confidence: float = CONFIDENCE) -> Es
     if is_constant(x) and is_constant(y):
         note = "no variance in either set, " + ("equal" if x[0] == y[0] else "unequal")
         return Estimate(value=None, n=n + m, note=note)
-    d = float(x.mean() - y.mean()) / math.sqrt((x.var(ddof=1) + y.var(ddof=1)) / 2)
+    sd = math.sqrt((x.var(ddof=1) + y.var(ddof=1)) / 2)
+    d = float(x.mean() - y.mean()) / sd if sd else math.inf
     if not math.isfinite(d):
         return Estimate(value=None, n=n + m, note="variance too small to divide by")
     low, high = noncentral_bounds(d, math.sqrt(n * m / (n + m)), n + m - 2, n + m, confidence)

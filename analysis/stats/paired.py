@@ -81,7 +81,10 @@ def standardised(differences: np.ndarray, confidence: float = CONFIDENCE) -> Est
     if n < 2 or _all_equal(differences):
         reason = "fewer than two pairs" if n < 2 else "all differences equal"
         return Estimate(value=None, n=n, note=reason)
-    d = float(differences.mean() / differences.std(ddof=1))
+    sd = float(differences.std(ddof=1))
+    if sd == 0:
+        return Estimate(value=None, n=n, note="variance too small to divide by")
+    d = float(differences.mean()) / sd
     low, high = noncentral_bounds(d, math.sqrt(n), n - 1, n, confidence)
     return Estimate(value=d, low=low, high=high, n=n)
 

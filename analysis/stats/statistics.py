@@ -164,7 +164,7 @@ def mean_of_pairs(value: float, parts: Sequence[np.ndarray], *, most: float = ma
     total = sum(variances)
     if any(len(part) < PAIRS_FROM for part in parts) or total == 0:
         return Estimate(value=value, n=n)
-    freedom = total**2 / sum(v**2 / (len(part) - 1) for v, part in zip(variances, parts, strict=True))
+    freedom = 1 / sum((v / total) ** 2 / (len(part) - 1) for v, part in zip(variances, parts, strict=True))
     half = float(stats.t.ppf(UPPER, freedom)) * math.sqrt(total)
     return Estimate(value=value, low=max(0.0, value - half), high=min(most, value + half), n=n)
 

@@ -35,6 +35,21 @@ STUDIES = {
         for c in (1, 2)
         for r in (1, 2, 3)
     ],
+    "numbers whose squares underflow": [
+        {
+            "cpus": c,
+            "repetition": r,
+            "variant": variant,
+            "weights": f"{c}{r}",
+            "seed": r,
+            "metrics": (Metric.F1_MACRO,),
+            "accuracies": (0.5, (c + r) * 1e-300),
+            "losses": (1.0, c * r**2 * 1e-200),
+        }
+        for variant in ("default", "fixed-seed")
+        for c in (1, 2)
+        for r in range(1, 7)
+    ],
     "unlike epochs": [{"cpus": 1}, {"cpus": 2, "losses": (1.0,), "accuracies": (0.5,)}],
     "one class": [{"cpus": c, "truth": (0, 0), "predicted": (0, 0)} for c in (1, 2)],
     "no step hashed twice": [{"cpus": 1, "steps": {1: "a"}}, {"cpus": 2, "steps": {2: "b"}}],

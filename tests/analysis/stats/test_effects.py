@@ -10,6 +10,7 @@ from scipy import stats
 from statsmodels.stats.weightstats import ttost_ind
 
 from analysis.stats.effects import cliffs, hedges_g, tost
+from analysis.stats.paired import standardised
 
 values = st.lists(st.integers(-20, 20).map(float), min_size=2, max_size=8).map(np.array)
 
@@ -79,6 +80,12 @@ def test_no_variance_has_no_effect_size_in_sds():
     assert hedges_g(np.full(4, 0.1), np.full(4, 0.1)).note.endswith("equal")
     assert hedges_g(np.array([1.0]), np.full(4, 0.3)).value is None
     assert hedges_g(np.array([0.1, 0.1, 0.2]), np.full(4, 1e9)).low is not None
+
+
+def test_values_whose_variance_underflows_have_no_effect_size():
+    tiny = np.array([1.0, 2.0, 4.0]) * 1e-300
+    found = hedges_g(tiny, 2 * tiny), standardised(tiny)
+    assert {(each.value, each.note) for each in found} == {(None, "variance too small to divide by")}
 
 
 def test_equivalence_is_statsmodels():

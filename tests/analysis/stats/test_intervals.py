@@ -43,6 +43,8 @@ def test_pairs_of_two_sets_have_the_error_of_both():
     found = statistics.mean_of_pairs(0.2, [a, b])
     assert found.high - 0.2 == pytest.approx(4.302652729911275 * (3 * a.var(ddof=1)) ** 0.5)  # t with 2
     assert statistics.mean_of_pairs(0.2, [a, b[:1]]).low is None
+    tiny = statistics.mean_of_pairs(0.2e-90, [a * 1e-90, b * 1e-90])
+    assert (tiny.low, tiny.high) == pytest.approx((found.low * 1e-90, found.high * 1e-90), rel=1e-9, abs=0)
 
 
 def test_churn_of_copies_is_exact_and_of_others_has_an_interval(study):
