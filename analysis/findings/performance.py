@@ -96,6 +96,7 @@ def _free_seeds(
     tested = [row for row in rows if row["p_family"] is not None]
     apart = {row["pair"]: row for row in tested if row["p_family"] < ALPHA}
     near = [name for name, row in apart.items() if _is_near(row)]
+    values = len(np.unique(statistics.finite(runs[view.metric(metric)].to_numpy())))
     numbers = {
         "metric": metric,
         "view": view.value,
@@ -106,7 +107,7 @@ def _free_seeds(
         "margin": margin,
         "largest_difference_of_means": gap,
         "largest_range_within_a_set": within,
-        "distinct_values": int(runs[view.metric(metric)].nunique()),
+        "distinct_values": values,
         "least_p_holm": min((row["p_family"] for row in tested), default=None),
         "equivalence_p": alike,
         "significant_within_margin": near,
@@ -115,10 +116,12 @@ def _free_seeds(
         "runs_needed": margin and max(pairs, key=lambda c: c.sd() or 0.0).runs_needed(margin, size),
         "runs": min(each.runs for each in sets.values()),
     }
-    extent = (
-        f"means of {metric} ({view} model) lie up to {spread(gap)} apart, runs of one set up to "
-        f"{spread(within)}; {numbers['distinct_values']} distinct values in {len(runs)} runs"
-    )
+    extent = f"{counted(values, 'distinct value')} in {counted(len(runs), 'run')}"
+    if gap is not None:
+        extent = (
+            f"means of {metric} ({view} model) lie up to {spread(gap)} apart, runs of one condition up to "
+            f"{spread(within)}; {extent}"
+        )
     failed = [f"{o.failed} of {o.distinct} at {name}" for name, o in sets.items() if o.failed]
     failed += [f"{counted(n, 'attempt')} before the last at {name}" for name, n in crashed.items() if n]
     if failed:

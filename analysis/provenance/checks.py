@@ -185,6 +185,7 @@ def _not_finite(study: StudyData) -> Iterator[Problem]:
     recorded = ~study.epochs.run_id.isin(study.runs.run_id[study.runs.workload.isin(study.projects)])
     bad = study.epochs[~np.isfinite(study.epochs.train_loss) & (recorded | study.epochs.train_loss.notna())]
     for set_id, runs in study.runs[study.runs.run_id.isin(bad.run_id)].groupby("set_id", sort=False):
-        what = f"{len(runs)} run{' has' if len(runs) == 1 else 's have'} a training loss that is not finite"
+        what = f"{len(runs)} run{' has' if len(runs) == 1 else 's have'} a training loss that is not finite, "
+        what += "or beyond 1e100 in size"
         todo = "lower the learning rate; their losses are left out, their metrics are not"
         yield Problem(path=f"runs/{set_id}", what=what, todo=todo, skipped=False)

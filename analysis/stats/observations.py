@@ -21,9 +21,9 @@ from guest.records.printable import counted
 from guest.records.run import Metric
 
 FAILED_NOTE = (
-    "A training failed where its metric or its last training loss is not finite, where it puts every test "
-    "sample in one class, or, if accuracy is the primary metric, where the accuracy of its predictions does "
-    "not exceed that of always answering the most common class."
+    "A training failed where its metric or its last training loss is not finite, or beyond 1e100 in size, "
+    "where it puts every test sample in one class, or, if accuracy is the primary metric, where the accuracy "
+    "of its predictions does not exceed that of always answering the most common class."
 )
 COUNTED_NOTE = (
     "Runs of one model count once. Where several seeds gave several models each, each seed counts once, with "

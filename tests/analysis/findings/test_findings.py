@@ -22,7 +22,7 @@ from analysis.quality.histories import loss_rows, loss_sd_by_epoch
 from analysis.results.model import Table, Verdict
 from analysis.sameness.distance import distance
 from analysis.stats.observations import mark_failures
-from guest.records.run import Framework
+from guest.records.run import Framework, Metric
 
 HOLDS, FAILS, OPEN = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED, Verdict.INCONCLUSIVE
 
@@ -184,6 +184,18 @@ def test_f1_constant_sets_show_nothing(study):
     found = decided(study, "F1")
     assert found.verdict is OPEN
     assert "nothing to test" in found.why
+
+
+def test_f1_without_a_number_of_any_run_states_no_differences(study):
+    for cpus in (1, 2):
+        for seed, accuracy in enumerate((1e200, float("inf"), float("nan")), 1):
+            study.run(
+                cpus, seed, seed=10 * cpus + seed, variant="default", weights=f"{cpus} {seed}",
+                metrics=(Metric.F1_MACRO,), accuracies=(0.5, accuracy),
+            )  # fmt: skip
+    found = decided(study, "F1")
+    assert found.why.endswith("; 0 distinct values in 6 runs")
+    assert "–" not in found.why
 
 
 def test_f1_is_open_where_trainings_failed_for_those_that_did_not_are_no_fair_sample(study):
