@@ -79,7 +79,8 @@ def flips(study: StudyData, predictions: Predictions) -> Table:
                     sure = np.stack([predictions.confidence[view][run] for run in group.run_id])
                     of_seeds.append(flips_by_class(labels, sure, truth))
             for classes in zip(*of_seeds, strict=True):
-                found = over_seeds(classes, measures, ("n", "samples", "flips"))
+                fixed = bool(runs.seeds_fixed.all())
+                found = over_seeds(classes, measures, ("n", "samples", "flips"), fixed=fixed)
                 rows.append(head | {"scope": scope} | found)
     return Table.of(
         rows,
@@ -87,7 +88,7 @@ def flips(study: StudyData, predictions: Predictions) -> Table:
         col("view"),
         col("scope", "threads"),
         col("true_class"),
-        *counts("n", *["seeds"] * any(row["seeds"] > 1 for row in rows), "samples", "flips"),
+        *counts("n", *["seeds"] * any((row["seeds"] or 0) > 1 for row in rows), "samples", "flips"),
         interval("share"),
         interval("sure_flipped", "confidence, flipped", Kind.RATIO),
         interval("sure_stable", "confidence, stable", Kind.RATIO),

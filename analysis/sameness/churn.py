@@ -31,12 +31,13 @@ def churn(study: StudyData, predictions: Predictions) -> Table:
                 scopes.setdefault(row["scope"], []).append(row)
         for each in scopes.values():
             largest = max((row["largest"] for row in each if row["largest"] is not None), default=None)
-            found = over_seeds(each, {"churn": ("", 1.0), "agreement": (None, 1.0)}, ("n", "pairs"))
+            measures = {"churn": ("", 1.0), "agreement": (None, 1.0)}
+            found = over_seeds(each, measures, ("n", "pairs"), fixed=bool(runs.seeds_fixed.all()))
             rows.append(head | found | {"largest": largest})
     return Table.of(
         rows,
         *SCOPE,
-        *counts(*["seeds"] * any(row["seeds"] > 1 for row in rows)),
+        *counts(*["seeds"] * any((row["seeds"] or 0) > 1 for row in rows)),
         *counts("pairs", "samples"),
         interval("churn", bounds=""),
         col("largest", "largest, a pair", Kind.SPREAD),

@@ -23,7 +23,7 @@ def distance(study: StudyData, losses: Iterable[dict[str, Any]] = ()) -> Table:
     the SD of the training loss (`losses`, by workload, variant and scope), and where training diverges."""
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for workload, variant, runs in study.experiments():
-        parts = len(by_seeds(runs)) if runs.seeds_fixed.all() else 0
+        parts = len(by_seeds(runs)) if runs.seeds_fixed.all() else None
         compared = parts and runs.label.nunique() > 1
         diverges = divergence(study, runs, study.metrics[workload][0]) if compared else {}
         for view in study.views(workload):
@@ -43,7 +43,7 @@ def distance(study: StudyData, losses: Iterable[dict[str, Any]] = ()) -> Table:
     return Table.of(
         known,
         *SCOPE,
-        *([count("seeds")] if any(row["seeds"] > 1 for row in known) else []),
+        *([count("seeds")] if any((row["seeds"] or 0) > 1 for row in known) else []),
         interval("l2_unit", "weights: L2 of unit vectors"),
         interval("differing", "share that differs"),
         interval("vermv", "logits: Vermv"),

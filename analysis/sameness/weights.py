@@ -69,7 +69,8 @@ def weight_rows(study: StudyData) -> Iterator[dict[str, Any]]:
 def _over_seeds(models: _Models, parts: list[pd.DataFrame], across: bool) -> dict[str, Any]:
     each = [_distances(models, part, across, NUMBERS_COMPARED // len(parts)) for part in parts]
     measures = {name: (None, most) for name, most in MEASURES.items()}
-    row = over_seeds(each, measures, ("pairs", "of_pairs"))
+    fixed = bool(parts[0].seeds_fixed.all())
+    row = over_seeds(each, measures, ("pairs", "of_pairs"), fixed=fixed)
     drawn = f"{row['pairs']} of {row['of_pairs']}" if row["pairs"] < row["of_pairs"] else str(row["pairs"])
     alone = "" if row["pairs"] else "one run" if len(parts) == 1 else "one run of each seed"
     remark = next((part["remark"] for part in each if part["remark"]), alone)

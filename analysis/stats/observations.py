@@ -31,7 +31,7 @@ COUNTED_NOTE = (
 )
 SEEDS_NOTE = (
     "With several fixed seeds only runs of one seed are compared, and the means are over so many seeds, with "
-    "Hall's interval over them."
+    "Hall's interval over them. With free seeds each run has its own."
 )
 
 
@@ -188,12 +188,16 @@ def of_pairs(
 
 
 def over_seeds(
-    parts: Sequence[dict[str, Any]], measures: Mapping[str, tuple[str | None, float]], counted: Sequence[str]
+    parts: Sequence[dict[str, Any]],
+    measures: Mapping[str, tuple[str | None, float]],
+    counted: Sequence[str],
+    *,
+    fixed: bool,
 ) -> dict[str, Any]:
-    """One row for those of the single seeds: what is `counted` is added up, and of `measures` (with the names
-    of their bounds, and the most they can be) the seeds have a mean: seeds are independent, the pairs of one
-    are not."""
-    row = parts[0] | {"seeds": len(parts)}
+    """One row for those of the single `fixed` seeds (free ones are not counted): what is `counted` is added
+    up, and of `measures` (with the names of their bounds, and the most they can be) the seeds have a mean:
+    seeds are independent, the pairs of one are not."""
+    row = parts[0] | {"seeds": len(parts) if fixed else None}
     if len(parts) == 1:
         return row
     row |= {name: sum(part[name] for part in parts) for name in counted}

@@ -7,8 +7,10 @@ import pytest
 
 from analysis.load.predictions import read_predictions
 from analysis.load.study import load_study
+from analysis.quality.robustness import flips
 from analysis.results.model import ACROSS
 from analysis.sameness.churn import churn
+from analysis.sameness.distance import distance
 from analysis.sameness.logits import logit_rows
 from analysis.sameness.weights import weight_rows
 
@@ -61,6 +63,19 @@ def test_logits_are_compared_with_those_of_their_seed(crossed):
     assert (last.vc["1"], last.vc["2"]) == (0, 0)
     assert last.vc[ACROSS] == pytest.approx(sum(seed // 3 for seed in SEEDS) / 4 / len(SEEDS))
     assert (last.logits_read[ACROSS], last.logits_distinct[ACROSS]) == (12, 6)
+
+
+def test_free_seeds_are_not_counted_as_one(crossed, study):
+    for cpus in (1, 2):
+        for repetition in (1, 2, 3):
+            classes = {"truth": (0, 1, 0, 1), "predicted": (0, 1, 0, 1)}
+            study.run(cpus, repetition, variant="default", seed=10 * cpus + repetition, **classes)
+    loaded = load_study(study.directory)
+    tables = churn(*read_predictions(loaded)), flips(*read_predictions(loaded)), distance(loaded)
+    for table in tables:
+        seeds = table.frame.groupby("variant").seeds
+        assert set(seeds.get_group("fixed-seed")) == {len(SEEDS)}
+        assert seeds.get_group("default").isna().all()
 
 
 def test_runs_of_one_seed_each_have_no_churn_within_a_thread_count(study):
