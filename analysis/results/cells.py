@@ -57,13 +57,18 @@ def level(verdict: str, distinct: int, n: int) -> str:
 
 
 def interval(kind: Kind, value: float, low: float, high: float) -> str:
-    """`0.0012 [0.0006, 0.0074]`: the bounds with as many decimals as the estimate."""
-    return f"{number(kind, value)} [{_bound(kind, low, value)}, {_bound(kind, high, value)}]"
+    """`0.0012 [0.0006, 0.0074]`: the bounds with as many decimals as the estimate; all three with exponents
+    where one has one."""
+    like = value or max(low, high, key=abs)
+    texts = {value: number(kind, value), low: _bound(kind, low, like), high: _bound(kind, high, like)}
+    if any("e" in text for text in texts.values()):
+        texts |= {x: f"{x:.1e}" for x in texts if x and math.isfinite(x)}
+    return f"{texts[value]} [{texts[low]}, {texts[high]}]"
 
 
-def _bound(kind: Kind, bound: float, value: float) -> str:
+def _bound(kind: Kind, bound: float, like: float) -> str:
     """With its own first digit where it would seem to be 0: on which side of 0 it lies is a verdict."""
-    text = number(kind, bound, like=value)
+    text = number(kind, bound, like=like)
     return significant(bound, bound, digits=1) if bound and not text.strip("-0.") else text
 
 

@@ -59,6 +59,21 @@ def test_bounds_show_on_which_side_of_0_they_lie():
     assert interval(Kind.SPREAD, 0.0012, 0.0, 0.0024) == "0.0012 [0, 0.0024]"
 
 
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        (0.0, 0.0, 0.014, "0 [0, 0.014]"),
+        (0.0, -0.25, 0.014, "0 [-0.25, 0.01]"),
+        (0.0, 0.0, 1.4e-9, "0 [0, 1.4e-09]"),
+        (0.0012, 3e-9, 0.0024, "1.2e-03 [3.0e-09, 2.4e-03]"),
+        (2e-7, 0.0, 0.0024, "2.0e-07 [0, 2.4e-03]"),
+        (3.0e6, 2.5e5, math.inf, "3.0e+06 [2.5e+05, ∞]"),
+    ],
+)
+def test_an_interval_has_one_format_of_numbers(value, low, high, text):
+    assert interval(Kind.SPREAD, value, low, high) == text
+
+
 def test_cells():
     sd = Column(header="SD", source="sd", kind=Kind.SPREAD, low="low", high="high")
     assert cell(sd, {"sd": 0.5, "low": 0.25, "high": 1.5}) == "0.50 [0.25, 1.50]"
