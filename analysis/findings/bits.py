@@ -10,12 +10,12 @@ from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
 from analysis.findings.decision import Decision, open_
-from analysis.load.study import StudyData, by_threads, shared_seeds
+from analysis.load.study import StudyData, by_seeds, by_threads, shared_seeds
 from analysis.provenance.checks import mixture
 from analysis.quality.histories import by_setting
 from analysis.results.cells import p_value
 from analysis.results.model import ACROSS, ALPHA, Table, Verdict
-from analysis.stats.statistics import effective, finite, holm
+from analysis.stats.statistics import effective, holm
 from guest.records.printable import counted
 from guest.records.run import Framework
 from guest.records.trace import Outcome
@@ -59,10 +59,13 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
             cells[cells.index.isin(set(runs.seeds_used), level=1)],
         )
     repeated, equal = cells[cells["size"] > 1], cells[(cells["size"] > 1) & (cells["nunique"] == 1)]
-    seeds = runs.seeds_used.nunique()
-    differing = sum(same[WEIGHTS].nunique() > 1 for same in shared)
+    each = by_seeds(runs)  # distinct results are counted seed by seed
+    seeds, differing = len(each), sum(same[WEIGHTS].nunique() > 1 for same in shared)
     metrics = [f"last_{metric}" for metric in study.metrics[workload]]
-    known = len(finite(runs[metrics].to_numpy())) > 0  # of NaN alone, nothing is equal
+    finite = np.isfinite(runs[metrics].to_numpy()).any(axis=1)  # of NaN alone, nothing is equal
+    known = by_seeds(runs.loc[finite])
+    values = [len(same[metrics].drop_duplicates()) for same in known]
+    hidden = sum(n < same[WEIGHTS].nunique() for n, same in zip(values, known, strict=True))
     numbers: dict[str, Any] = {
         "sets_with_repetitions": int(repeated.index.get_level_values(0).nunique()),
         "sets_identical_within": int(equal.index.get_level_values(0).nunique()),
@@ -70,9 +73,9 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
         "thread_counts": len(settings),
         "seeds": seeds,
         "seeds_differing": differing,
-        "models": int(runs[WEIGHTS].nunique()),
-        "prediction_vectors": int(runs.last_predictions_sha256.nunique()),
-        "metric_values": len(runs[metrics].drop_duplicates()) if known else 0,
+        "models": sum(same[WEIGHTS].nunique() for same in each),
+        "prediction_vectors": sum(same.last_predictions_sha256.nunique() for same in each),
+        "metric_values": sum(values),
     }
     if len(diverged):
         parts = diverged.groupby(level=0, sort=False).sum()
@@ -92,11 +95,10 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
     text = (
         f"{numbers['models']} models{several} on {len(settings)} thread counts, "
         f"{counted(numbers['prediction_vectors'], 'prediction vector')}, "
-        f"{counted(numbers['metric_values'], 'metric value') if known else 'no finite metric'} in "
-        f"{len(runs)} runs"
+        f"{counted(sum(values), 'metric value') if values else 'no finite metric'} in {len(runs)} runs"
     )
-    if known and numbers["metric_values"] < numbers["models"]:
-        text += ": equal metrics hide different models"
+    if hidden:
+        text += f": equal metrics hide different models{f' at {hidden} of {seeds} seeds' * (seeds > 1)}"
     if repeated.empty:
         return open_(
             f"{text}; one run a thread count and seed cannot show that repetitions are identical", **numbers

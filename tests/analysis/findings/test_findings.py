@@ -385,6 +385,20 @@ def test_f2_compares_runs_with_those_of_their_seed(study):
     assert (found.numbers["seeds"], found.numbers["sets_identical_within"]) == (2, 2)
 
 
+def test_f2_compares_metrics_with_models_seed_by_seed(study):
+    """Two seeds have the same two accuracies: at neither do different models share one."""
+    for cpus, accuracy in ((1, 0.8), (2, 0.9)):
+        for seed in (1, 2):
+            study.run(cpus, seed, seed=seed, weights=f"{cpus} {seed}", accuracies=(0.5, accuracy))
+    found = decided(study, "F2")
+    assert "4 models of 2 seeds" in found.why
+    assert "4 metric values in 4 runs" in found.why
+    assert "hide" not in found.why
+    study.run(4, 1, weights="4 1", accuracies=(0.5, 0.8))
+    study.run(4, 2, seed=2, weights="1 2", accuracies=(0.5, 0.8))
+    assert "equal metrics hide different models at 1 of 2 seeds" in decided(study, "F2").why
+
+
 def test_f2_fails_when_every_seed_gives_one_model_on_all_threads(study):
     several(study, lambda cpus, seed: f"{seed}")
     found = decided(study, "F2")
