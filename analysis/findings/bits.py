@@ -22,7 +22,7 @@ from guest.records.trace import Outcome
 
 FIRST_STEPS = 16  # the published divergences appear at steps 2, 4 and 9; steps are hashed at powers of 2
 LEAST_KURTOSIS = 0.75  # excess: with that of the values alone the F test rejects 8 % where they are skewed
-WEIGHTS = "last_weights_sha256"
+WEIGHTS, PREDICTIONS = "last_weights_sha256", "last_predictions_sha256"
 
 # ---- F2 ------------------------------------------------------------------------------------------
 
@@ -66,6 +66,7 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
     known = by_seeds(runs.loc[finite])
     values = [len(same[metrics].drop_duplicates()) for same in known]
     hidden = sum(n < same[WEIGHTS].nunique() for n, same in zip(values, known, strict=True))
+    vectors = None if runs[PREDICTIONS].isna().any() else sum(same[PREDICTIONS].nunique() for same in each)
     numbers: dict[str, Any] = {
         "sets_with_repetitions": int(repeated.index.get_level_values(0).nunique()),
         "sets_identical_within": int(equal.index.get_level_values(0).nunique()),
@@ -74,7 +75,7 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
         "seeds": seeds,
         "seeds_differing": differing,
         "models": sum(same[WEIGHTS].nunique() for same in each),
-        "prediction_vectors": sum(same.last_predictions_sha256.nunique() for same in each),
+        "prediction_vectors": vectors,
         "metric_values": sum(values),
     }
     if len(diverged):
@@ -94,7 +95,7 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
     several = f" of {seeds} seeds ({differing} of {len(shared)} differ across them)" if seeds > 1 else ""
     text = (
         f"{numbers['models']} models{several} on {len(settings)} thread counts, "
-        f"{counted(numbers['prediction_vectors'], 'prediction vector')}, "
+        f"{'predictions not recorded' if vectors is None else counted(vectors, 'prediction vector')}, "
         f"{counted(sum(values), 'metric value') if values else 'no finite metric'} in {len(runs)} runs"
     )
     if hidden:

@@ -83,11 +83,12 @@ def size_range(each: Numbers) -> str:
 
 
 def _fixed(each: Numbers) -> str:
-    models, vectors, runs = (sum(n[key] for n in each) for key in ("models", "prediction_vectors", "runs"))
+    models, runs = (sum(n[key] for n in each) for key in ("models", "runs"))
+    vectors = [n["prediction_vectors"] for n in each]  # None where predictions are not recorded
     one = sum(n["seeds"] for n in each)
     seeds = counted(one, "seed") if len(each) == 1 else f"the seeds of {len(each)} workloads"
-    predicted = f"{counted(vectors, 'set')} of predictions"
-    made = f"{counted(models, 'model')}, {predicted} in {counted(runs, 'run')}"
+    predicted = "" if None in vectors else f", {counted(sum(vectors), 'set')} of predictions"
+    made = f"{counted(models, 'model')}{predicted} in {counted(runs, 'run')}"
     made += f"; {seeds} should give {counted(one, 'model')}"
     if not all("repetitions" in n for n in each):
         return made

@@ -56,9 +56,10 @@ def _models(finding: Finding) -> str:
     numbers = finding.numbers
     if "models" not in numbers:
         return f"{finding.workload}: {NOT_MEASURED}"
+    vectors = numbers["prediction_vectors"]  # None where predictions are not recorded
     return (
-        f"{finding.workload}: {_seeds(numbers['seeds'])}, {numbers['models']} distinct models and "
-        f"{numbers['prediction_vectors']} prediction vectors on "
+        f"{finding.workload}: {_seeds(numbers['seeds'])}, {numbers['models']} distinct models"
+        f"{'' if vectors is None else f' and {vectors} prediction vectors'} on "
         f"{numbers['thread_counts']} thread counts (n={numbers['runs']})"
     )
 

@@ -3,6 +3,7 @@
 from analysis.findings.evidence import evidence, shortened
 from analysis.findings.summary import which_threads
 from analysis.pipeline import analyze
+from tests.analysis.provenance.test_overrides import own
 
 
 def line(found, name):
@@ -41,6 +42,17 @@ def test_f2_states_how_many_models_its_seeds_should_give(study):
             else "the seeds of 2 workloads should give 2 models"
         )
         assert f"; {one}; chance that one more run differs: up to " in made
+
+
+def test_f2_counts_no_predictions_that_were_not_recorded(study):
+    own(study, predictions=False)
+    found = analyze(study.directory)
+    assert line(found, "F2").startswith("2 models in 4 runs; ")
+    finding = next(f for f in found.findings if f.id == "F2")
+    assert "2 models on 2 thread counts, predictions not recorded, 1 metric value in 4 runs" in finding.why
+    assert finding.numbers["prediction_vectors"] is None
+    (implication,) = next(i.evidence for i in found.implications if i.id == "I1")
+    assert ": one seed, 2 distinct models on 2 thread counts (n=4)" in implication
 
 
 def test_a_long_reason_ends_before_its_bracket_and_a_short_one_keeps_it():
