@@ -1,4 +1,5 @@
-"""Implications I1-I5 of the reference study (Xiao et al., ISSRE 2021), with this study's numbers."""
+"""Implications I1-I5 of the reference study (Xiao et al., ISSRE 2021) that follow from this study's findings,
+with its numbers."""
 
 from __future__ import annotations
 
@@ -7,36 +8,43 @@ from typing import Any
 import pandas as pd
 
 from analysis.cost.pareto import compared_variant, pareto
-from analysis.cost.times import leads
+from analysis.cost.times import PLAIN, leads
 from analysis.load.study import StudyData
 from analysis.results.cells import missing, number, spread
-from analysis.results.model import Finding, Implication, Kind, Table
+from analysis.results.model import Finding, Implication, Kind, Table, Verdict
 from guest.records.printable import series
 from guest.records.run import EMULATORS
 
 ACCELERATORS = {"kvm": "with KVM", **dict.fromkeys(EMULATORS, "emulated")}
-NOT_MEASURED = "this study does not measure it"
 
 
 def draw(
     study: StudyData, tables: dict[str, Table], findings: tuple[Finding, ...]
 ) -> tuple[Implication, ...]:
-    """The five implications; `evidence` has one line a workload."""
-    return (
+    """The implications with their evidence, a line a workload: I1, I2 and I3 for the workloads that support
+    F2, F4 and F5, and not at all where none does."""
+    supported = [f for f in findings if f.workload and f.verdict is Verdict.SUPPORTED]
+    faster = {f.workload for f in supported if f.id == "F5"}
+    timed = leads(tables["time"].frame.to_dict("records"))
+    drawn = (
         Implication(
             id="I1",
             advice="Fix every seed, and still watch the thread count: a seed alone does not fix a model.",
-            evidence=tuple(_models(f) for f in findings if f.id == "F2" and f.workload),
+            evidence=tuple(_models(f) for f in supported if f.id == "F2"),
         ),
         Implication(
             id="I2",
             advice="Use model selection, and remove the inconsistency itself where results must repeat.",
-            evidence=tuple(_selection(f) for f in findings if f.id == "F4" and f.workload),
+            evidence=tuple(_selection(f) for f in supported if f.id == "F4"),
         ),
         Implication(
             id="I3",
             advice="Tune the thread count; do not take all there are.",
-            evidence=tuple(map(_fastest, leads(tables["time"].frame.to_dict("records")))),
+            evidence=tuple(
+                _fastest(row)
+                for row in timed
+                if row["workload"] in faster and row["variant"] in PLAIN and not missing(row["fastest"])
+            ),
         ),
         Implication(
             id="I4",
@@ -50,12 +58,11 @@ def draw(
             evidence=(hardware_sentence(study),),
         ),
     )
+    return tuple(each for each in drawn if each.evidence)
 
 
 def _models(finding: Finding) -> str:
     numbers = finding.numbers
-    if "models" not in numbers:
-        return f"{finding.workload}: {NOT_MEASURED}"
     vectors = numbers["prediction_vectors"]  # None where predictions are not recorded
     return (
         f"{finding.workload}: {_seeds(numbers['seeds'])}, {numbers['models']} distinct models"
@@ -70,8 +77,6 @@ def _seeds(count: int) -> str:
 
 def _selection(finding: Finding) -> str:
     numbers = finding.numbers
-    if "with" not in numbers:
-        return f"{finding.workload}: {NOT_MEASURED}"
     return (
         f"{finding.workload}: thread counts lie {spread(numbers['without'])} apart without model "
         f"selection, {spread(numbers['with'])} with (n={numbers['models']} distinct models)"
@@ -79,12 +84,9 @@ def _selection(finding: Finding) -> str:
 
 
 def _fastest(row: dict[Any, Any]) -> str:
-    name = f"{row['workload']}, {row['variant']}"
-    if missing(row["fastest"]):
-        return f"{name}: {row['lead']}"
     return (
-        f"{name}: fastest at {row['fastest']} ({number(Kind.SECONDS, row['wall_s'])} s, n={row['n']}), "
-        f"lead {row['lead']}"
+        f"{row['workload']}, {row['variant']}: fastest at {row['fastest']} "
+        f"({number(Kind.SECONDS, row['wall_s'])} s, n={row['n']}), lead {row['lead']}"
     )
 
 
@@ -93,7 +95,7 @@ def _front(study: StudyData, workload: str) -> str:
     variant, (metric, view) = compared_variant(study, workload), study.primary(workload)
     compared = [p for p in pareto(study, workload, view) if not p.excluded and p.score.value is not None]
     if len(compared) < 2:
-        return f"{workload}: {NOT_MEASURED} on two thread counts with comparable times"
+        return f"{workload}: this study does not measure it on two thread counts with comparable times"
     kept = [
         f"{p.threads} ({number(Kind.SECONDS, p.wall_s.value)} s, {metric} "
         f"{number(Kind.METRIC, p.score.value)}, n={p.wall_s.n})"

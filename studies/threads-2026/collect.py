@@ -101,8 +101,8 @@ def collect(folder: Path) -> None:
 
 
 def decided_again() -> str:
-    """findings.json with F1 to F5, and the implication of F4, by the rules of today, from the committed runs
-    and epochs; what is measured on weights and traces is read from the committed tables."""
+    """findings.json with F1 to F5 and the implications, by the rules of today, from the committed runs and
+    epochs; what is measured on weights and traces is read from the committed tables."""
     kept = {
         name: pd.read_parquet(RESULTS / f"parquet/{name}.parquet") for name in ("runs", "epochs", "steps")
     }
@@ -116,8 +116,7 @@ def decided_again() -> str:
     data = json.loads((RESULTS / "findings.json").read_text(encoding="utf-8"))
     others = [each for each in data["findings"] if each["id"] not in {f.id for f in findings}]
     data["findings"] = [asdict(f) | {"workload": f.workload or None} for f in findings] + others
-    again = {each.id: asdict(each) for each in draw(study, tables, findings) if each.id == "I2"}
-    data["implications"] = [again.get(each["id"], each) for each in data["implications"]]
+    data["implications"] = [asdict(each) for each in draw(study, tables, findings)]
     return to_json(data)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from analysis.findings.implications import hardware_sentence
 from analysis.load.study import load_study
 from analysis.pipeline import analyze
+from analysis.results.model import Verdict
 from guest.records.run import Framework
 from tests.analysis.provenance.test_overrides import as_project
 
@@ -14,13 +15,6 @@ def drawn(analysis):
 def test_each_has_the_studys_numbers(usual):
     assert drawn(usual) == {
         "I1": ("lenet5: one seed, 3 distinct models and 2 prediction vectors on 3 thread counts (n=9)",),
-        "I2": (
-            "lenet5: thread counts lie 0.070 apart without model selection, 0.010 with (n=3 distinct models)",
-        ),
-        "I3": (
-            "lenet5, default: fastest at 2 (8.20 s, n=3), lead decided",
-            "lenet5, fixed-seed: fastest at 2 (8.20 s, n=3), lead decided",
-        ),
         "I4": (
             (
                 "lenet5, default: threads 2 (8.20 s, accuracy 0.72300, n=3); "
@@ -37,11 +31,31 @@ def test_each_has_the_studys_numbers(usual):
     }
 
 
-def test_a_study_that_measured_little_says_so(study):
-    study.run(1, variant="algo")
+def test_none_is_drawn_from_a_finding_that_is_not_supported(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            study.run(cpus, repetition, wall_s=10.0 / cpus + 0.01 * repetition)
+    found = analyze(study.directory)
+    verdicts = {f.id: f.verdict for f in found.findings}
+    assert verdicts["F2"] is Verdict.NOT_SUPPORTED
+    assert verdicts["F4"] is verdicts["F5"] is Verdict.INCONCLUSIVE
+    assert list(drawn(found)) == ["I4", "I5"]
+
+
+def test_those_of_selection_and_time_name_the_workloads_that_support_them(study):
+    for cpus, (last, seconds) in enumerate(((0.2, 10.0), (0.5, 5.0), (0.7, 8.0)), start=1):
+        for seed in range(1, 8):
+            study.run(
+                cpus, seed, seed=seed, weights=f"{cpus} {seed}", accuracies=(0.5, last),
+                selected_accuracies=(0.5, 0.8), wall_s=seconds + 0.01 * seed,
+            )  # fmt: skip
+    study.run(1, workload="other")
     evidence = drawn(analyze(study.directory))
-    assert evidence["I1"] == ("lenet5: this study does not measure it",)
-    assert evidence["I3"] == ("lenet5, algo: inconclusive: one thread count only",)
+    assert "I1" not in evidence, "one run of each seed"
+    assert evidence["I2"] == (
+        "lenet5: thread counts lie 0.50 apart without model selection, 0 with (n=21 distinct models)",
+    )
+    assert evidence["I3"] == ("lenet5, fixed-seed: fastest at 2 (5.04 s, n=7), lead decided",)
 
 
 def test_no_thread_count_is_advised_by_a_metric_whose_direction_is_not_known(study):
