@@ -79,11 +79,14 @@ def _equal_seeds(analysis: Analysis) -> str:
     settings = pd.concat(each.values()).threads.nunique()
     head = "One seed" if seeds == 1 else f"{seeds} seeds"
     head += f", {counted(settings, 'thread count')}: "
+    said: dict[tuple[str, str], list[str]] = {}
+    for (levels, variant), workloads in outcomes.items():
+        said.setdefault((_outcome(analysis, levels, workloads), variant), []).extend(workloads)
     alone = len(analysis.study.metrics) == 1
     parts = []
-    for (levels, variant), workloads in outcomes.items():
+    for (text, variant), workloads in said.items():
         of = ([] if alone else [names_of(workloads)]) + _named_variant([variant])
-        parts.append(_outcome(analysis, levels, workloads) + (f" ({', '.join(of)})" if of else ""))
+        parts.append(text + (f" ({', '.join(of)})" if of else ""))
     return head + "; ".join(parts) + "."
 
 
@@ -136,11 +139,19 @@ def _exact_outcome(runs: pd.DataFrame, seeds: int) -> str:
 
 
 def _levels(rows: Mapping[str, dict[Any, Any]]) -> tuple[str, ...]:
-    """The verdicts across thread counts on weights, predictions and metric, and on the weights within: on all
+    """The verdicts across thread counts on models, predictions and metric, and on the models within: on all
     thread counts, or on those that differ."""
-    within = {row["weights"] for scope, row in rows.items() if scope != ACROSS}
-    inside = DIFFER if DIFFER in within else IDENTICAL if within == {IDENTICAL} else "not compared"
-    return (*(rows[ACROSS][level] for level in LEVELS), inside)
+    within = {_models(row) for scope, row in rows.items() if scope != ACROSS}
+    inside = IDENTICAL if within == {IDENTICAL} else "not compared"
+    inside = next((verdict for verdict in (DIFFER, NOT_RECORDED) if verdict in within), inside)
+    across = rows[ACROSS]
+    return _models(across), across["predictions"], across["metric"], inside
+
+
+def _models(row: Mapping[Any, Any]) -> str:
+    """The verdict on weights; where they are not recorded, models that predict differently differ."""
+    unknown = row["weights"] == NOT_RECORDED and row["predictions"] == DIFFER
+    return DIFFER if unknown else str(row["weights"])
 
 
 def _outcome(analysis: Analysis, levels: tuple[str, ...], workloads: list[str]) -> str:
@@ -153,23 +164,24 @@ def _outcome(analysis: Analysis, levels: tuple[str, ...], workloads: list[str]) 
     if weights == IDENTICAL:
         one = "one and the same model" if one_seed else "each seed gives one and the same model"
         return f"{one}, bit for bit in all {sum(map(len, across))} runs"
-    if weights != DIFFER:
-        return f"whether models are the same is inconclusive ({weights.removesuffix(': inconclusive')})"
-    models = "different models" if one_seed else "equal seeds give different models"
-    if one_seed and len(across) == 1:
-        view = analysis.study.primary(workloads[0])[1]
-        models = f"{across[0][view.sha256('weights')].nunique()} {models}"
-    models += {IDENTICAL: " that predict the same", DIFFER: " that predict differently"}.get(predictions, "")
-    name = _metric(analysis)
+    view, name = analysis.study.primary(workloads[0])[1], _metric(analysis)
     gaps = [gap for each in workloads if math.isfinite(gap := _largest_gap(analysis, each))]
+    gap = max(gaps, default=math.nan)
+    apart = f"{name} differs by up to {spread(gap)} at one seed"
+    apart = f"{name} is equal, another metric differs" if gap == 0 else apart
+    if weights != DIFFER:
+        why = weights.removesuffix(": inconclusive")
+        why = "weights are not recorded" if weights == NOT_RECORDED else why
+        said = f"whether models are the same is inconclusive ({why})"
+        return f"{said}; {apart}" if gaps and metric == DIFFER else said
+    models = "different models" if one_seed else "equal seeds give different models"
+    hashes = across[0][view.sha256("weights")]
+    if one_seed and len(across) == 1 and hashes.notna().all():
+        models = f"{hashes.nunique()} {models}"
+    models += {IDENTICAL: " that predict the same", DIFFER: " that predict differently"}.get(predictions, "")
     if not gaps:
         return f"{models}; {name} is finite in no run, so nothing is hidden behind it"
-    if metric == IDENTICAL:
-        return f"{models}, hidden behind equal {name}"
-    gap = max(gaps)
-    if gap == 0:
-        return f"{models}; {name} is equal, another metric differs"
-    return f"{models}; {name} differs by up to {spread(gap)} at one seed"
+    return f"{models}, hidden behind equal {name}" if metric == IDENTICAL else f"{models}; {apart}"
 
 
 def _largest_gap(analysis: Analysis, workload: str) -> float:
@@ -235,7 +247,7 @@ def _same_model(analysis: Analysis) -> str:
     inside = {levels[w][-1] for w in other}
     if DIFFER in inside:
         some += ", not even at one count"
-    else:
+    elif NOT_RECORDED not in inside:
         some += ", only at one count" if inside == {IDENTICAL} else "; not repeated at every count"
     cures = hardened(analysis)
     if all(cures.get(w) for w in other):
@@ -344,9 +356,9 @@ def _untrusted(analysis: Analysis) -> str:
 
 
 def _so(analysis: Analysis) -> str:
-    other = [workload for workload in analysis.study.metrics if differs(analysis, workload)]
-    cures = hardened(analysis)
-    levels = [_levels(rows) for rows in by_workload(analysis).values()]
+    each = {workload: _levels(rows) for workload, rows in by_workload(analysis).items()}
+    other = [workload for workload, (weights, *_) in each.items() if weights == DIFFER]
+    levels, cures = list(each.values()), hardened(analysis)
     if other and all(cures.get(workload) for workload in other):
         tiers = series(list(dict.fromkeys(cures[workload] for workload in other)))
         return f"use tier {tiers}, or keep one count in all runs; state it with the CPU model"

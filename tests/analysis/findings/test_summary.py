@@ -12,7 +12,7 @@ from analysis.report.page import page
 from analysis.results.model import ACROSS
 from guest.records.codec import seal
 from guest.records.run import RECORD, decode_record
-from tests.analysis.provenance.test_overrides import as_project
+from tests.analysis.provenance.test_overrides import as_project, own
 
 
 def exact(study, *, models=("Xeon",), asked=False, weights="w", cpus=(1, 2), repetitions=(1, 2)):
@@ -218,6 +218,34 @@ def test_the_fastest_is_of_the_variants_that_f5_is_decided_by_or_its_variant_is_
     found = analyze(study.directory)
     assert dict(which_threads(found))["fastest?"].startswith("1 (")
     assert dict(which_threads(found))["fastest?"].endswith("its lead is not decided")
+
+
+def test_without_weights_different_predictions_and_metrics_are_reported(study):
+    own(study, workload="a", weights=False)
+    found = analyze(study.directory)
+    assert headline(found) == (
+        "One seed, 2 thread counts: different models that predict differently, hidden behind equal accuracy."
+    )
+    answers = dict(which_threads(found))
+    assert answers["same model?"] == "no"
+    assert answers["so"] == "keep one count in all runs; state it with the CPU model"
+    for name, accuracy, predictions in (("b", 0.75, True), ("c", 0.75, False), ("d", 0.5, False)):
+        for cpus in (1, 2):
+            folder = study.run(cpus, workload=name, accuracies=(0.5, accuracy if cpus == 1 else 0.75))
+            as_project(folder, weights=False, predictions=predictions)
+    assert headline(analyze(study.directory)) == (
+        "One seed, 2 thread counts: different models that predict differently, hidden behind equal accuracy "
+        "(a); whether models are the same is inconclusive (weights are not recorded) (b and c); whether "
+        "models are the same is inconclusive (weights are not recorded); accuracy differs by up to 0.25 at "
+        "one seed (d)."
+    )
+
+
+def test_without_weights_models_of_one_thread_count_that_predict_differently_are_not_the_same(study):
+    for repetition in (1, 2):
+        as_project(study.run(1, repetition, predicted=(0, 1, 2, repetition)), weights=False)
+    found = analyze(study.directory)
+    assert "different models even where seed and thread count are equal" in headline(found)
 
 
 def test_equal_accuracy_is_not_said_to_differ_where_another_metric_does(study):
