@@ -352,10 +352,17 @@ def _more(rows: list[dict[Any, Any]]) -> Decision:
     verdict = next(
         (v for v in (Verdict.SUPPORTED, Verdict.NOT_SUPPORTED) if v in verdicts), Verdict.INCONCLUSIVE
     )
-    left_out = list(dict.fromkeys(row["left_out"] for row in rows if row["left_out"]))
+    left_out = dict.fromkeys(row["left_out"] for row in rows)
+    if len(left_out) > 1:  # what is not so in all variants is said of each
+        left_out = dict.fromkeys(
+            f"with {row['variant']}, {piece}"
+            for row in rows
+            for piece in row["left_out"].split("; ")
+            if piece
+        )
     return Decision(
         verdict=Verdict.INCONCLUSIVE if conflict else verdict,
-        why="; ".join([f"{variant}: {d.why}" for variant, d in each.items()] + left_out),
+        why="; ".join([f"{variant}: {d.why}" for variant, d in each.items()] + list(filter(None, left_out))),
         numbers={variant: d.numbers for variant, d in each.items()},
     )
 

@@ -341,17 +341,17 @@ def _fastest(analysis: Analysis) -> str:
 
 
 def _untrusted(analysis: Analysis) -> str:
-    """Thread counts whose times are excluded, with why."""
-    pieces = {
-        piece
-        for lead in leads(analysis.tables["time"].frame.to_dict("records"))
-        for piece in lead["left_out"].split("; ")
-        if piece
-    }
-    told = [
-        f"{piece} ({REASONS[why]})" if (why := piece.rpartition(": ")[2]) in REASONS else piece
-        for piece in sorted(pieces)
-    ]
+    """Thread counts whose times are excluded, with why, and in which variants where it is not in all."""
+    found = leads(analysis.tables["time"].frame.to_dict("records"))
+    variants: dict[str, set[str]] = {}
+    for lead in found:
+        for piece in filter(None, lead["left_out"].split("; ")):
+            variants.setdefault(piece, set()).add(lead["variant"])
+    told = []
+    for piece, some in sorted(variants.items()):
+        threads, _, why = piece.partition(": ")
+        where = "" if some == {lead["variant"] for lead in found} else f" with {series(sorted(some))}"
+        told.append(f"{threads}{where}: {why}" + (f" ({REASONS[why]})" if why in REASONS else ""))
     return "times of " + "; ".join(told) if told else "none: no time is excluded"
 
 

@@ -220,6 +220,21 @@ def test_the_fastest_is_of_the_variants_that_f5_is_decided_by_or_its_variant_is_
     assert dict(which_threads(found))["fastest?"].endswith("its lead is not decided")
 
 
+def test_a_variant_is_named_whose_times_alone_are_excluded(study):
+    for variant, contended in (("default", 4), ("fixed-seed", 0)):
+        for cpus in (1, 2, 4):
+            load = 1.0 if cpus == contended else 0.0
+            study.run(cpus, variant=variant, load=load, oversubscribed=cpus == 2)
+    found = analyze(study.directory)
+    assert dict(which_threads(found))["do not trust"] == (
+        "times of 2: oversubscribed (more threads than cores); 4 with default: contended (other programs "
+        "used the cores)"
+    )
+    assert next(f for f in found.findings if f.id == "F5").why.endswith(
+        "; with default, 2: oversubscribed; with default, 4: contended; with fixed-seed, 2: oversubscribed"
+    )
+
+
 def test_without_weights_different_predictions_and_metrics_are_reported(study):
     own(study, workload="a", weights=False)
     found = analyze(study.directory)
