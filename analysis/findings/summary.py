@@ -257,26 +257,29 @@ def _same_model(analysis: Analysis) -> str:
 
 def hardened(analysis: Analysis) -> dict[str, str]:
     """The tier that is proved for each workload that was hardened, "" where none is; else that of exact mode
-    where the variant `exact` gave one model on all thread counts that the workload ran on."""
-    rows = analysis.tables["verdicts"].frame
-    exact = rows[(rows.variant == "exact") & (rows.scope == ACROSS)].groupby("workload").weights
-    runs = analysis.study.runs
-    all_counts = {
-        name: set(mine.threads) == set(mine.threads[mine.variant == "exact"])
-        for name, mine in runs.groupby("workload")
+    where the variant `exact` gave one model on all thread counts that the workload ran on. With the seeds
+    that it is shown for, where the study has more."""
+    runs, rows = analysis.study.runs, analysis.tables["verdicts"].frame
+    rows = rows[(rows.variant == "exact") & (rows.scope == ACROSS)]
+    shown: dict[str, tuple[str, int]] = {}  # the tier, and the seeds it is shown for
+    for workload, mine in runs.groupby("workload"):
+        exact, weights = mine[mine.variant == "exact"], set(rows.weights[rows.workload == workload])
+        if weights == {IDENTICAL} and set(mine.threads) == set(exact.threads):
+            shown[str(workload)] = tier_text(Tier.EXACT), len(shared_seeds(exact))
+    if "hardening" in analysis.tables:
+        frame = analysis.tables["hardening"].frame
+        tiers = dict.fromkeys(frame.workload, "") | dict(
+            frame.loc[frame.cheapest != "", ["workload", "tier"]].itertuples(index=False)
+        )
+        names = runs.drop_duplicates("workload")[["workload", "workload_name"]]
+        for workload, name in names.itertuples(index=False):
+            if name in tiers and (workload not in shown or shown[workload][0] != tiers[name]):
+                shown[workload] = tiers[name], 1  # `harden` trains with one seed
+    seeds = runs[runs.seeds_fixed].groupby("workload").seeds_used.nunique()
+    return {
+        w: f"{tier} (shown for {n} of {seeds[w]} seeds)" if tier and n < seeds.get(w, 0) else tier
+        for w, (tier, n) in shown.items()
     }
-    cured = {
-        str(name): tier_text(Tier.EXACT) for name, w in exact if (w == IDENTICAL).all() and all_counts[name]
-    }
-    if "hardening" not in analysis.tables:
-        return cured
-    frame = analysis.tables["hardening"].frame
-    tiers = dict.fromkeys(frame.workload, "") | dict(
-        frame.loc[frame.cheapest != "", ["workload", "tier"]].itertuples(index=False)
-    )
-    names = analysis.study.runs.drop_duplicates("workload")[["workload", "workload_name"]]
-    found = {workload: tiers[name] for workload, name in names.itertuples(index=False) if name in tiers}
-    return cured | found
 
 
 def _metric(analysis: Analysis) -> str:

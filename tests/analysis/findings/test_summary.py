@@ -130,6 +130,9 @@ def test_exact_names_the_seeds_that_it_ran_of_those_of_the_study(study):
     said = "The variant exact made models equal, bit for bit, on 2 thread counts, of 2 of 5 seeds (4 runs)."
     assert said in headline(found)
     assert f"{said} The table time shows its cost." in page(found, [])
+    answers, shown = dict(which_threads(found)), "tier 4 exact mode (shown for 2 of 5 seeds)"
+    assert answers["same model?"].endswith(f"; yes by {shown}")
+    assert answers["so"].startswith(f"use {shown}, or keep one count")
 
 
 def test_one_run_compares_nothing(study):

@@ -150,6 +150,23 @@ def test_the_cure_is_the_proved_tier_with_its_price(study, exact_s):
         assert facts["Price"] == "1.27 of the default's training time (n = 4 trainings)"
 
 
+def test_the_cure_names_the_seeds_that_it_is_shown_for(study):
+    for seed in (1, 2):
+        for cpus in (1, 2):
+            study.run(cpus, seed, seed=seed, weights=f"{cpus} {seed}")
+    (study.directory / "harden").mkdir()
+    made = everything(seeds=plain, exact=lambda _cpus, repetition: {"train_s": 2.4 + repetition / 10})
+    stored = factories.hardening(made, cpus=(1, 2), repetitions=2, workload=own_workload(study))
+    (study.directory / "harden" / "lenet5.json").write_text(seal(stored))
+    answers = dict(which_threads(analyze(study.directory)))
+    assert answers["so"].startswith("use tier 4 exact mode (shown for 1 of 2 seeds), or keep one count")
+    for cpus in (1, 2):
+        for seed in (1, 2):
+            study.run(cpus, seed, variant="exact", seed=seed, weights=f"{seed}")
+    answers = dict(which_threads(analyze(study.directory)))
+    assert answers["so"].startswith("use tier 4 exact mode, or keep one count")
+
+
 def test_backticks_are_typeset(study):
     assert typeset("run `a<b`; a ` alone") == "run <code>a&lt;b</code>; a ` alone"
     study.usual()
