@@ -22,7 +22,7 @@ from analysis.results.model import ALPHA, Kind, Table, Verdict
 from analysis.stats import paired, statistics
 from analysis.stats.observations import distinct, observed
 from analysis.stats.power import POWER
-from guest.records.printable import counted
+from guest.records.printable import counted, series
 
 ENUMERATED = 10_000  # choices of epochs up to which all are looked at
 DRAWN = 9_999
@@ -136,12 +136,16 @@ def _free_seeds(
             for name in names
         )
 
+    by = series(list(dict.fromkeys(map(_test, tested))))
     if far := [name for name in apart if name not in near]:
-        why = f"significant after Holm's correction over {family} tests: {named(far)}; {extent}"
+        over = counted(family, "test")
+        why = f"significant in {by} after Holm's correction over {over}: {named(far)}; {extent}"
         return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)
-    small = f"significant, but smaller than the margin: {named(near)}" if near else ""
+    small = f"significant in {by}, but smaller than the margin: {named(near)}" if near else ""
+    tost = series(list(dict.fromkeys(row["same_method"] for row in rows)))
+    largest = f"largest p {p_value(alike)}, two one-sided t tests: {tost}"
     if alike is not None and alike < ALPHA:
-        why = f"all {len(rows)} pairs are equivalent within {margin:g} (largest p {p_value(alike)})"
+        why = f"all {len(rows)} pairs are equivalent within {margin:g} ({largest})"
         why = "; ".join(filter(None, (why, small, extent)))
         return Decision(verdict=Verdict.SUPPORTED, why=why, numbers=numbers)
     if margin is None:
@@ -150,8 +154,10 @@ def _free_seeds(
         lacking = [row for row in rows if _known(row["same_p"]) is None]
         what = "equivalence is not tested, " + "; ".join(f"{r['pair']}: {r['same_method']}" for r in lacking)
     else:
-        what = f"equivalence within {margin:g} is not shown (largest p {p_value(alike)})"
-    difference = small or ("no significant difference is found" if tested else "there is nothing to test")
+        what = f"equivalence within {margin:g} is not shown ({largest})"
+    difference = small or (
+        f"no significant difference is found ({by})" if tested else "there is nothing to test"
+    )
     if seen:
         power_text = f"at {POWER:.0%} power these runs show differences from {spread(seen)} on"
     elif power:
@@ -159,6 +165,11 @@ def _free_seeds(
     else:
         power_text = f"{metric} does not vary between runs of a condition"
     return open_(f"{difference}, and {what}; {power_text}; {extent}", **numbers)
+
+
+def _test(row: dict[Any, Any]) -> str:
+    """By which a pair was tested."""
+    return str(row["method"]) if row["matched"] else f"Brunner and Munzel's test by {row['method']}"
 
 
 def _is_near(row: dict[Any, Any]) -> bool:
