@@ -204,7 +204,7 @@ def _of_project(tables: dict[str, Table], workload: str) -> Decision:
 
 
 def _starts(row: Any) -> Part:
-    on = f"weights {row.diverges}, n={row.n} runs"
+    on = f"weights {row.diverges}, n={row.n} runs of {counted(int(row.seeds), 'seed')}"
     if not pd.isna(row.different_at) and row.different_at <= FIRST_STEPS:
         return Verdict.SUPPORTED, on
     late = not pd.isna(row.equal_up_to) and row.equal_up_to >= FIRST_STEPS
@@ -240,7 +240,8 @@ def _traced(tables: dict[str, Table], workload: str) -> Part:
 def _grows(text: str, p: float | None, ratio: float | None) -> Part:
     if p is None or ratio is None:
         return Verdict.INCONCLUSIVE, text
-    on = f"{text}, p {p_value(p)}" if 0 < ratio < np.inf else text  # from or to 0 nothing is tested
+    tested = 0 < ratio < np.inf
+    on = f"{text}, p {p_value(p)} after Holm's correction" if tested else f"{text}; an SD of 0 is not tested"
     if p >= ALPHA:
         return Verdict.INCONCLUSIVE, on
     return (Verdict.SUPPORTED if ratio > 1 else Verdict.NOT_SUPPORTED), on
@@ -248,7 +249,7 @@ def _grows(text: str, p: float | None, ratio: float | None) -> Part:
 
 def _growth(study: StudyData, workload: str) -> tuple[str, float | None, float | None]:
     """What is known of the growth, its p value, and the factor by which the relative SD has grown."""
-    squares, freedom, settings, apart = np.zeros(2), 0, 0, []
+    squares, freedom, settings, n, apart = np.zeros(2), 0, 0, 0, []
     for _, runs in study.runs_of(workload, variant="fixed-seed").groupby("seeds_used", sort=False):
         epochs, losses, _ = by_setting(study, runs, "train_loss")
         if len(epochs) < 2:
@@ -260,15 +261,15 @@ def _growth(study: StudyData, workload: str) -> tuple[str, float | None, float |
         same = (logs == logs[0]).all(axis=0)  # whose mean rounding may have moved
         apart.append(np.where(same, 0.0, logs - logs.mean(axis=0)))
         squares += (apart[-1] ** 2).sum(axis=0)
-        freedom, settings = freedom + len(logs) - 1, max(settings, len(logs))
+        freedom, settings, n = freedom + len(logs) - 1, max(settings, len(logs)), n + len(runs)
     first, last = (float(each) for each in np.sqrt(squares / freedom)) if freedom else (0.0, 0.0)
     text = (
-        f"relative SD of the training loss across n={settings} thread counts {first:.2g} after the first "
-        f"epoch, {last:.2g} after the last"
+        f"relative SD of the training loss across n={settings} thread counts ({counted(len(apart), 'seed')}, "
+        f"{n} runs) {first:.2g} after the first epoch, {last:.2g} after the last"
     )
     if first == 0 or last == 0:
         return text, None if first == last else 0.0, 1.0 if first == last else 0.0 if last == 0 else np.inf
     f = float(squares[1] / squares[0])
     fewer = effective(freedom, (np.concatenate(apart) / np.sqrt(squares)).ravel(), LEAST_KURTOSIS)
     p = 2 * min(stats.f.sf(f, fewer, fewer), stats.f.cdf(f, fewer, fewer))
-    return f"{text} ({fewer:.3g} degrees of freedom)", min(1.0, float(p)), f**0.5
+    return f"{text}, F test with {fewer:.3g} degrees of freedom", min(1.0, float(p)), f**0.5

@@ -510,7 +510,14 @@ def test_f3_holds_with_an_early_difference_a_traced_operation_and_growth(study):
     assert found.numbers["operation"] == "addmm"
     assert "equal up to step 2, different at step 4" in found.why
     assert "traced on 1 | 2: at step 1, addmm" in found.why
-    assert "across n=3 thread counts 0.00015 after the first epoch, 0.068 after the last" in found.why
+    assert (
+        "starts in the first steps: yes (weights equal up to step 2, different at step 4, n=6 runs of 1 seed)"
+        in found.why
+    )
+    assert (
+        "across n=3 thread counts (1 seed, 6 runs) 0.00015 after the first epoch, 0.068 after the last, F "
+        "test with 1.45 degrees of freedom, p < 0.001 after Holm's correction)" in found.why
+    )
 
 
 def test_f3_is_open_without_a_trace_and_says_how_to_get_one(study):
@@ -538,7 +545,10 @@ def test_f3_a_late_first_difference_is_no_rounding(study, at, verdict):
 )
 def test_f3_what_shrinks_does_not_accumulate(study, ends, verdict):
     diverge(study, 4, ends)
-    assert with_trace(study).verdict is verdict
+    found = with_trace(study)
+    assert found.verdict is verdict
+    assert ("; an SD of 0 is not tested)" in found.why) is (0.0 in ends)
+    assert ("p = " in found.why or "p < " in found.why) is (0.0 not in ends)
 
 
 def test_f3_has_nothing_to_explain_without_a_difference(study):

@@ -38,9 +38,9 @@ thread counts | identical within 3 of 3 thread counts (which leaves a chance of 
 set gives another model: 2 repetitions beside the first, one-sided 95 % bound); across them 3 models on 3 \
 thread counts, 2 prediction vectors, 3 metric values in 9 runs |
 | F3 | all | inconclusive | The difference starts as rounding in the first steps, then accumulates | starts \
-in the first steps: yes (weights equal up to step 1, different at step 2, n=9 runs); an operation: open \
-(not traced: `vbstudy trace` finds the operation); grows: yes (relative SD of the training loss across n=3 \
-thread counts 0 after the first epoch, 0.02 after the last) |
+in the first steps: yes (weights equal up to step 1, different at step 2, n=9 runs of 1 seed); an operation: \
+open (not traced: `vbstudy trace` finds the operation); grows: yes (relative SD of the training loss across \
+n=3 thread counts (1 seed, 9 runs) 0 after the first epoch, 0.02 after the last; an SD of 0 is not tested) |
 | F4 | all | inconclusive | Model selection narrows the difference across thread counts | thread counts lie \
 0.010 apart in accuracy at the selected epochs, 0.070 at the last: narrower by 0.060, not tested (n=1 seed); \
 0.20 on average at epochs drawn at random (p = 0.250; 3 distinct models on 3 thread counts, 2 epochs); more \
