@@ -5,6 +5,7 @@ from __future__ import annotations
 from analysis.findings.implications import hardware_sentence
 from analysis.report.methods import comparison_text, exclusions, primary_outcome, run_order, seeds, version
 from analysis.results.model import Analysis, Verdict
+from analysis.results.printing import shown_findings
 from guest.records.printable import series
 
 
@@ -18,7 +19,7 @@ def checklist(analysis: Analysis) -> list[tuple[str, str]]:
     """(question, answer), in the order in which a paper reports it."""
     study, runs = analysis.study, analysis.study.runs
     sizes = runs.groupby("set_id").size()
-    decided = [finding for finding in analysis.findings if not finding.workload]
+    decided = [finding for finding in shown_findings(analysis) if not finding.workload]
     ids = {v: series([f.id for f in decided if f.verdict is v]) for v in Verdict}
     lost = [p for p in study.problems if not p.skipped]
     each = " to ".join(map(str, sorted({sizes.min(), sizes.max()})))
