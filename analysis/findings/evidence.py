@@ -60,19 +60,23 @@ def _to(values: Iterable[Any]) -> str:
 
 
 def _free(each: Numbers) -> str:
-    """With the names of the workloads whose runs are too few, where those of others are not."""
+    """With the names of the workloads whose runs are too few, where those of others are not, and of those
+    whose trainings failed."""
     gaps = [n["largest_difference_of_means"] for n in each if n["largest_difference_of_means"] is not None]
     parts = [f"means lie up to {spread(max(gaps))} apart"] if gaps else []
     if near := [n["workload"] for n in each if n["significant_within_margin"]]:
         parts.append(f"significant, but smaller than the margin ({names_of(near)})")
-    few = [n for n in each if n["detectable"] is None and not n["constant"]]
-    constant = [n for n in each if n["constant"]]
-    able = [n for n in each if n["detectable"] is not None]
+    failed = [n for n in each if sum(n["failed"] + n["failed_attempts"])]
+    few = [n for n in each if n["detectable"] is None and not n["constant"] and n not in failed]
+    constant = [n for n in each if n["constant"] and n not in failed]
+    able = [n for n in each if n["detectable"] is not None and n not in failed]
     if able:
         parts.append(f"n = {size_range(able)} can show {spread(max(n['detectable'] for n in able))} or more")
     if few:
         where = f" ({names_of([n['workload'] for n in few])})" if able else ""
         parts.append(f"n = {size_range(few)} is too few to show any{where}")
+    if failed:
+        parts.append(f"trainings failed ({names_of([n['workload'] for n in failed])})")
     if constant:
         parts.append(f"runs of a condition do not vary ({names_of([n['workload'] for n in constant])})")
     return "; ".join(parts)

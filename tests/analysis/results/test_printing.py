@@ -31,8 +31,8 @@ FINDINGS = """\
 | F1 | all | inconclusive | With free seeds, thread counts are equivalent within the margin | no \
 significant difference is found (Brunner and Munzel's test by exact permutation), and equivalence within \
 0.01 is not shown (largest p = 0.325, two one-sided t tests: Welch); these runs show no difference, however \
-large, at 80 % power; means of accuracy (last model) lie up to 0.0060 apart, runs of one set up to 0.020; 9 \
-distinct values in 9 runs |
+large, at 80 % power; means of accuracy (last model) lie up to 0.0060 apart, runs of one condition up to \
+0.020; 9 distinct values in 9 runs |
 | F2 | all | supported | With fixed seeds, models are identical within a thread count and differ across \
 thread counts | identical within 3 of 3 thread counts (which leaves a chance of up to 0.78 that a run of a \
 set gives another model: 2 repetitions beside the first, one-sided 95 % bound); across them 3 models on 3 \
