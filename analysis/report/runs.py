@@ -15,7 +15,8 @@ SHORT = 8  # characters of a hash that are shown
 
 def runs_table(study: StudyData, view: View) -> Table:
     """One row a run: when, where, how long, the metrics, and whether its weights and its predictions are
-    those of most runs of its set. `differs` is true where one of them is not: inspect the run."""
+    those of most runs of its condition and fixed seed. `differs` is true where one of them is not: inspect
+    the run."""
     runs = study.runs
     frame = pd.DataFrame(
         {
@@ -46,8 +47,9 @@ def runs_table(study: StudyData, view: View) -> Table:
         name="runs",
         title="The runs",
         note=f"The {models} model of every run, with the first {SHORT} characters of its hashes. n: runs of "
-        f"its condition. '{DIFFERS}': more than half of the set share another hash; "
-        f"'{NO_MAJORITY}': none is shared by more than half, as with free seeds.",
+        "its condition. Runs are compared with those of their condition and fixed seed. "
+        f"'{DIFFERS}': more than half of them share another hash; '{NO_MAJORITY}': none is shared by more "
+        f"than half, as with free seeds; '{ALONE}': there is no other.",
         frame=frame,
         columns=(
             *WHERE,
@@ -68,10 +70,11 @@ def runs_table(study: StudyData, view: View) -> Table:
 
 
 def _standing(runs: pd.DataFrame, column: str) -> pd.Series:
-    """How each run stands to its set in this hash."""
-    size = runs.groupby("set_id")[column].transform("size")
-    mine = runs.groupby(["set_id", column])[column].transform("size")
-    most = mine.groupby(runs.set_id).transform("max")
+    """How each run stands in this hash to those of its condition and fixed seed."""
+    alike = runs.set_id + " " + runs.seeds_used.where(runs.seeds_fixed, "")
+    size = runs.groupby(alike)[column].transform("size")
+    mine = runs.groupby([alike, column])[column].transform("size")
+    most = mine.groupby(alike).transform("max")
     standing = pd.Series(DIFFERS, index=runs.index)
     standing[2 * mine > size] = MAJORITY
     standing[2 * most <= size] = NO_MAJORITY

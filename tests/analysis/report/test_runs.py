@@ -39,6 +39,15 @@ def test_without_a_majority_nobody_is_the_odd_one(study):
     assert not any(standings(study, "differs"))
 
 
+def test_runs_are_compared_with_those_of_their_fixed_seed(study):
+    for repetition, (seed, weights) in enumerate(
+        ((1, "a"), (1, "a"), (2, "b"), (2, "b"), (2, "odd")), start=1
+    ):
+        study.run(1, repetition, seed=seed, weights=weights)
+    study.run(1, 6, seed=3)
+    assert standings(study) == [*["all alike"] * 2, *["as most"] * 2, "differs from most", "one run"]
+
+
 def test_sets_are_compared_within_themselves_only(study):
     for cpus in (1, 2):
         for repetition in (1, 2):
