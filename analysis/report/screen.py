@@ -83,7 +83,8 @@ def _matrix(analysis: Analysis) -> Iterator[RenderableType]:
     }
     there = {sign for cells in shown.values() for cell in cells for sign, _ in cell}
     title = Text("Same model?", style="bold")
-    legend = f" weights, predictions, metric at equal seeds  (= same, {_plain('≠')} differ)"
+    metric = "all metrics" if any(len(names) > 1 for names in analysis.study.metrics.values()) else "metric"
+    legend = f" weights, predictions, {metric} at equal seeds  (= same, {_plain('≠')} differ)"
     title.append(legend, style="not bold dim")
     yield title
     grid = _grid("", "all threads", *columns)

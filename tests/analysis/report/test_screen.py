@@ -16,6 +16,7 @@ from analysis.findings import steps, summary
 from analysis.pipeline import analyze
 from analysis.report.screen import screen
 from benchmarks.fabricated import fabricate
+from guest.records.run import Metric
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 PARTS = ("Same model?", "Which thread count?", "Findings", "Next")
@@ -103,6 +104,14 @@ def test_different_models_behind_equal_accuracy_are_not_called_equal(study):
             "One seed, 2 thread counts: 2 different models that predict the same, hidden behind equal"
         )
     )
+
+
+def test_the_matrix_says_so_where_it_compares_all_metrics_of_several(study):
+    legend = "Same model? weights, predictions, {} at equal seeds"
+    study.run(1)
+    assert legend.format("metric") in shown(analyze(study.directory))
+    study.run(1, workload="two", metrics=(Metric.ACCURACY, Metric.F1_MACRO))
+    assert legend.format("all metrics") in shown(analyze(study.directory))
 
 
 def test_nothing_is_hidden_behind_a_metric_that_is_finite_in_no_run(study):
