@@ -184,7 +184,7 @@ def n_text(study: StudyData, workload: str, **where: str) -> str:
     runs = study.runs_of(workload, **where)
     sizes, lost = runs.groupby("set_id").size(), failures(study, workload, **where)
     some = f", {lost} of all {len(runs)} failed" if lost else ""
-    return f"n = {range_text(sizes)} run{'' if sizes.max() == 1 else 's'} a set{some}."
+    return f"n = {range_text(sizes)} run{'' if sizes.max() == 1 else 's'} a condition{some}."
 
 
 def range_text(sizes: pd.Series) -> str:

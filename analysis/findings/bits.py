@@ -110,8 +110,8 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
     least = int(repeated["size"].groupby(level=0).apply(lambda sizes: (sizes - 1).sum()).min())
     numbers |= {"repetitions": least, "another_model_below": another_model(least)}
     within += (
-        f" (which leaves a chance of up to {another_model(least):.2f} that a run of a set gives another "
-        f"model: {least} repetition{'s' * (least > 1)} beside the first, one-sided 95 % bound)"
+        f" (which leaves a chance of up to {another_model(least):.2f} that a run of a condition gives "
+        f"another model: {least} repetition{'s' * (least > 1)} beside the first, one-sided 95 % bound)"
     )
     return Decision(verdict=Verdict.SUPPORTED, why=f"{within}; across them {text}", numbers=numbers)
 

@@ -59,7 +59,7 @@ def interim_table(looks: dict[str, Any]) -> Table:
         rows,
         *WHERE,
         *cols("view", "metric"),
-        col("a", "set"),
+        col("a", "condition"),
         col("b", "against"),
         *counts("n", "analysis"),
         col("value", kind=Kind.SPREAD),
@@ -68,8 +68,8 @@ def interim_table(looks: dict[str, Any]) -> Table:
         name="interim",
         title="Interim analyses of the sequential sweep",
         note=f"Rule {plan['until']}; {done} of {len(planned)} planned, at {', '.join(map(str, planned))} "
-        f"runs a set. Value: the half-width of a set's interval at this analysis ({100 * confidence:.4g} % "
-        f"confidence, so that all of them together keep {1 - ALPHA:.0%}), or the p value of a pair, "
-        "corrected for their number and by Holm. low and high: the bounds of the set's "
-        "interval. n and analysis are those of the last one.",
+        f"runs of each condition. Value: the half-width of a condition's interval at this analysis "
+        f"({100 * confidence:.4g} % confidence, so that all of them together keep {1 - ALPHA:.0%}), or the "
+        "p value of a pair, corrected for their number and by Holm. low and high: the bounds of the "
+        "condition's interval. n and analysis are those of the last one.",
     )

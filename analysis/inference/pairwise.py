@@ -42,9 +42,9 @@ def comparisons(study: StudyData, analyses: int = 1) -> Table:
         title="Thread counts compared in pairs",
         note=f"The difference of the means (first - second) with its {1 - ALPHA:.0%} interval, and in SDs "
         "(Hedges' g; of pairs Cohen's d). 'n pairs': runs of the same random numbers are compared with each "
-        "other, by sign-flip permutation; else the sets, by Brunner and Munzel's permutation test. Copies of "
-        f"a run count once. 'differ': two-sided p < {ALPHA} after Holm's correction within each family "
-        f"(workload x variant x view); '{UNREACHABLE}': at these n not even complete separation is "
+        "other, by sign-flip permutation; else the conditions, by Brunner and Munzel's permutation test. "
+        f"Copies of a run count once. 'differ': two-sided p < {ALPHA} after Holm's correction within each "
+        f"family (workload x variant x view); '{UNREACHABLE}': at these n not even complete separation is "
         f"significant. '{EQUIVALENT}': two one-sided t tests show the means nearer than the margin, "
         f"corrected alike. No difference found is not sameness: a difference below the smallest detectable "
         f"({POWER:.0%} power) would mostly not have been found.{corrected_for(analyses)}",

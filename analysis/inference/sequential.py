@@ -38,6 +38,7 @@ from analysis.load.study import NothingToAnalyse, StudyData, View, load_study
 from analysis.results.model import ALPHA
 from analysis.stats import statistics
 from analysis.stats.observations import by_seed, mark_failures, models_of, succeeded
+from guest.records.printable import counted
 
 LOOKS = 5
 SD_FIRST = 20  # runs
@@ -93,7 +94,7 @@ def schedule(first: int, most: int) -> tuple[int, ...]:
     """The runs a set has at each interim analysis: `first`, then even steps up to `most`. At most LOOKS of
     them, fewer where there is no room for so many."""
     if most < first:
-        raise ValueError(f"at most {most} runs are fewer than the first {first}")
+        raise ValueError(f"at most {counted(most, 'run')}: fewer than the first {first}")
     steps = min(LOOKS, most - first + 1)
     if steps == 1:
         return (most,)

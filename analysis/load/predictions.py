@@ -135,7 +135,7 @@ def _reservations(set_id: str, runs: list[_Labels]) -> Iterator[Problem]:
     stuck = sum(_constant(run.last) or _constant(run.selected) for run in runs)
     if stuck and runs[0].truth is None:  # with the truth, such a training counts as failed
         what = f"{stuck} of {len(runs)} runs put every test sample in one class"
-        todo = "such a model did not learn: read accuracy, churn and agreement of this set with care"
+        todo = "such a model did not learn: read accuracy, churn and agreement of this condition with care"
         yield Problem(path=f"runs/{set_id}", what=what, todo=todo, skipped=False)
 
 

@@ -35,7 +35,7 @@ def environments(study: StudyData) -> Table:
         for text, runs in study.runs.groupby(shown, sort=False):
             rows.append(
                 {
-                    "field": name,
+                    "field": name.replace("knobs.", "environment variable "),
                     "value": text,
                     "n": len(runs),
                     "threads": list(runs.threads.unique()),

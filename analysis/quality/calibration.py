@@ -75,8 +75,8 @@ def calibration_tables(study: StudyData, predictions: Predictions) -> tuple[Tabl
     return table, Table(
         name="calibration_bins",
         title="Reliability: accuracy by confidence",
-        note="All runs of a set together; the accuracy has Wilson's interval for the samples of one run, for "
-        "runs share their test samples.",
+        note="All runs of a condition together; the accuracy has Wilson's interval for the samples of one "
+        "run, for runs share their test samples.",
         frame=pd.concat(diagram, ignore_index=True),
     )
 

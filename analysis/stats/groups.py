@@ -37,7 +37,7 @@ def kruskal_wallis(groups: Sequence[np.ndarray]) -> GroupTest:
         return GroupTest(sizes=sizes, method=_too_few(sizes, 2))
     if all(is_constant(group) for group in kept):
         equal = len({float(group[0]) for group in kept}) == 1
-        return GroupTest(sizes=sizes, method="all sets constant, " + ("equal" if equal else "unequal"))
+        return GroupTest(sizes=sizes, method="all conditions constant, " + ("equal" if equal else "unequal"))
     h, p = (float(value) for value in stats.kruskal(*kept))
     if min(sizes) >= SMALL:
         return GroupTest(sizes=sizes, statistic=h, p=p, method="chi-square")
@@ -52,7 +52,7 @@ def friedman(values: np.ndarray) -> GroupTest:
     seeds, sets = values.shape
     sizes = (seeds,) * sets
     if (values == values[:, :1]).all():
-        return GroupTest(sizes=sizes, method="the sets are equal for each seed")
+        return GroupTest(sizes=sizes, method="the conditions are equal for each seed")
     ranks = stats.rankdata(values, axis=1)
     statistic = float(stats.friedmanchisquare(*values.T).statistic) if sets > 2 else None
     p, method = _permuted(list(ranks.T), "samples")
@@ -70,7 +70,7 @@ def brown_forsythe(groups: Sequence[np.ndarray]) -> GroupTest:
     if len(kept) < 2 or min(sizes) < 3:
         return GroupTest(sizes=sizes, method=_too_few(sizes, 3))
     if all(is_constant(group) for group in kept):
-        return GroupTest(sizes=sizes, method="all sets constant: no dispersion to compare")
+        return GroupTest(sizes=sizes, method="all conditions constant: no dispersion to compare")
     if all(is_constant(np.abs(group - np.median(group))) for group in kept):
         return GroupTest(sizes=sizes, method="the distances from the medians do not vary")
     distances = [_distances(group) for group in kept]
@@ -94,7 +94,7 @@ def _distances(values: np.ndarray) -> np.ndarray:
 
 
 def _too_few(sizes: Sequence[int], least: int) -> str:
-    return "one set only" if len(sizes) < 2 else f"fewer than {least} values in a set"
+    return "one condition only" if len(sizes) < 2 else f"fewer than {least} values in a condition"
 
 
 def _between(*groups: np.ndarray, axis: int) -> np.ndarray:

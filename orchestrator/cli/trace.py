@@ -120,7 +120,7 @@ def trace(
         )
     else:
         if len(runs) != 2:
-            raise UsageError(f"{len(runs)} runs are named; name two")
+            raise UsageError(f"two runs are compared; {len(runs)} named")
         if workload or framework or variant:
             raise UsageError("--workload, --framework and --variant go with --cpus; stored runs have theirs")
         a, b = (trace_setup.find_run(store, run) for run in runs)

@@ -52,7 +52,7 @@ def estimate(
         cores=cores,
         memory_mib=memory_mib,
         runs=len(to_do),
-        n_measured=sum(s.n_measured for s in forecast.sets if s.basis == "this set"),
+        n_measured=sum(s.n_measured for s in forecast.sets if s.basis == "this condition"),
         unknown=unknown,
     )
     if unknown:

@@ -21,7 +21,7 @@ from orchestrator.study.plan import plan
 from orchestrator.study.providers import SshTable
 from orchestrator.study.schema import ModelSelection, Study
 
-Basis = Literal["this set", "other sets of the workload", "nothing yet"]
+Basis = Literal["this condition", "other conditions of the workload", "nothing yet"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +198,7 @@ def forecast(
 
 
 def _measured(set_id: str, specs: list[RunSpec], stored: Sequence[StoredRun]) -> list[StoredRun]:
-    """The set's own runs, or those of other sets of the workload."""
+    """The set's own runs, or those of other conditions of the workload."""
     own = [run for run in stored if run.spec.set_id == set_id]
     return own or [run for run in stored if run.spec.workload.name == specs[0].workload.name]
 
@@ -212,7 +212,7 @@ def _set(set_id: str, specs: list[RunSpec], like: list[StoredRun], done: set[str
         set_id=set_id,
         planned=len(specs),
         to_do=to_do,
-        basis="this set" if own else "other sets of the workload" if like else "nothing yet",
+        basis="this condition" if own else "other conditions of the workload" if like else "nothing yet",
         n_measured=len(like),
         run_s=run_s,
         run_s_sd=statistics.stdev(run.run_s for run in like) if len(like) > 1 else None,

@@ -145,7 +145,7 @@ def fleet_text(fleet: FleetForecast) -> str:
         text += f" (95 %: {hours(fleet.hours_low)} to {hours(fleet.hours_high)})"
     text += f", no schedule is shorter than {hours(fleet.bound_hours)}; "
     text += f"{fleet.utilisation or 0:.0%} of {fleet.core_hours:.4g} core-hours used"
-    return text + f"; times from n = {fleet.n_measured} runs, without starting guests and moving files"
+    return text + f"; times from {counted(fleet.n_measured, 'run')}, without starting guests and moving files"
 
 
 def hours(value: float | None) -> str:

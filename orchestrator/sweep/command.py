@@ -110,7 +110,8 @@ def summaries(outcome: SweepOutcome, store: Store) -> tuple[dict[str, Any], str]
         data |= dataclasses.asdict(found)
     if outcome.robustness is not None:
         measured = outcome.robustness
-        text += f"; robustness of {measured.now} models measured, {measured.before} measured before"
+        text += f"; robustness of {counted(measured.now, 'model')} measured, "
+        text += f"{measured.before} measured before"
         if measured.not_applicable:
             text += f", not applicable to {measured.not_applicable} (their data are words)"
         if measured.failed:

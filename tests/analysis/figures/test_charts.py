@@ -161,8 +161,9 @@ def test_captions_count_what_is_drawn(study, monkeypatch):
         if repetition < 3:
             study.run(1, repetition, variant="default", weights=f"{repetition}")
     analysis = analyze(study.directory)
-    assert "n = 2 to 3 runs a set. 4 or more predictions a line;" in reliability(analysis, "lenet5").caption
-    assert front(analysis, "lenet5").caption.startswith("n = 2 runs a set.")
+    caption = reliability(analysis, "lenet5").caption
+    assert "n = 2 to 3 runs a condition. 4 or more predictions a line;" in caption
+    assert front(analysis, "lenet5").caption.startswith("n = 2 runs a condition.")
     assert "lie level" in boxes(analysis, "lenet5").see
     assert "each dot one run" in boxes(analysis, "lenet5").caption
     monkeypatch.setattr("analysis.figures.figures.POINTS", 1)

@@ -378,7 +378,7 @@ def test_f2_says_what_equal_repetitions_leave_possible(study):
     fixed(study, {1: "a", 2: "b"}, repetitions=3)
     found = decided(study, "F2")
     assert found.numbers["another_model_below"] == pytest.approx(1 - 0.05**0.5), "0 of 2 after the first"
-    assert "a chance of up to 0.78 that a run of a set gives another model" in found.why
+    assert "a chance of up to 0.78 that a run of a condition gives another model" in found.why
 
 
 def several(study, model, repetitions=2):

@@ -54,8 +54,8 @@ def test_copies_are_not_tested_and_one_thread_count_has_no_row(study):
     runs(study, {1: [0.5] * 3, 2: [0.6] * 3})
     runs(study, {1: [0.5] * 3}, variant="control")
     (row,) = last(set_tests(load_study(study.directory))).itertuples()
-    assert row.h_result == "not tested: all sets constant, unequal"
-    assert row.w_result == "not tested: all sets constant: no dispersion to compare"
+    assert row.h_result == "not tested: all conditions constant, unequal"
+    assert row.w_result == "not tested: all conditions constant: no dispersion to compare"
     assert pd.isna(row.h_p_holm)
 
 

@@ -99,7 +99,7 @@ def test_looks_go_in_even_steps_from_the_first_to_the_cap(first, most, looks):
 
 
 def test_a_cap_below_the_first_look_is_refused():
-    with pytest.raises(ValueError, match="at most 2 runs are fewer than the first 3"):
+    with pytest.raises(ValueError, match="at most 2 runs: fewer than the first 3"):
         schedule(3, 2)
 
 

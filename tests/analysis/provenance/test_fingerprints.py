@@ -26,6 +26,15 @@ def test_only_fields_that_differ_are_listed_with_who_has_which(study):
     assert list(frame.guests) == [["cpus-1"], ["cpus-2"]]
 
 
+def test_an_environment_variable_is_called_one(study):
+    study.run(1)
+    study.run(2, cpu_model="B")
+    loaded = load_study(study.directory)
+    told = dict(zip(loaded.environments, ({"knobs": {}}, {"knobs": {"OMP_PROC_BIND": "close"}}), strict=True))
+    frame = environments(dataclasses.replace(loaded, environments=told)).frame
+    assert set(frame.field) == {"environment variable OMP_PROC_BIND"}
+
+
 def test_equal_fingerprints_give_no_row(study):
     study.run(1)
     study.run(2)

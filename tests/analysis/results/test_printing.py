@@ -35,8 +35,8 @@ large, at 80 % power; means of accuracy (last model) lie up to 0.0060 apart, run
 0.020; 9 distinct values in 9 runs |
 | F2 | all | supported | With fixed seeds, models are identical within a thread count and differ across \
 thread counts | identical within 3 of 3 thread counts (which leaves a chance of up to 0.78 that a run of a \
-set gives another model: 2 repetitions beside the first, one-sided 95 % bound); across them 3 models on 3 \
-thread counts, 2 prediction vectors, 3 metric values in 9 runs |
+condition gives another model: 2 repetitions beside the first, one-sided 95 % bound); across them 3 models \
+on 3 thread counts, 2 prediction vectors, 3 metric values in 9 runs |
 | F3 | all | inconclusive | The difference starts as rounding in the first steps, then accumulates | starts \
 in the first steps: yes (weights equal up to step 1, different at step 2, n=9 runs of 1 seed); an operation: \
 open (not traced: `vbstudy trace` finds the operation); grows: yes (relative SD of the training loss across \

@@ -76,7 +76,7 @@ def test_effects_change_sign_with_the_order_of_sets_and_hold_their_value(a, b):
 
 def test_no_variance_has_no_effect_size_in_sds():
     found = hedges_g(np.full(4, 0.1), np.full(4, 0.3))
-    assert (found.value, found.note) == (None, "no variance in either set, unequal")
+    assert (found.value, found.note) == (None, "no variance in either condition, unequal")
     assert hedges_g(np.full(4, 0.1), np.full(4, 0.1)).note.endswith("equal")
     assert hedges_g(np.array([1.0]), np.full(4, 0.3)).value is None
     assert hedges_g(np.array([0.1, 0.1, 0.2]), np.full(4, 1e9)).low is not None
@@ -114,7 +114,7 @@ def test_sets_at_the_margin_are_called_equivalent_no_more_often_than_alpha_says(
 
 def test_constant_sets_are_compared_and_not_tested():
     found = tost(np.full(3, 0.5), np.full(4, 0.75), 0.01)
-    assert (found.p, found.method) == (None, "both sets constant, unequal")
+    assert (found.p, found.method) == (None, "both conditions constant, unequal")
     assert tost(np.array([0.5]), np.full(4, 0.75), 0.01).p is None
     with pytest.raises(ValueError, match="above 0"):
         tost(np.arange(3.0), np.arange(3.0), 0.0)

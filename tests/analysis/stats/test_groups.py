@@ -44,7 +44,7 @@ def test_constant_sets_are_said_to_be_constant(test):
     assert found.p is None
     assert "constant" in found.method
     assert test([np.array([1.0]), np.arange(4.0)]).p is None
-    assert test([np.arange(4.0)]).method == "one set only"
+    assert test([np.arange(4.0)]).method == "one condition only"
 
 
 def test_one_constant_set_among_others_is_tested():

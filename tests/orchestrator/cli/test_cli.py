@@ -357,7 +357,7 @@ def test_status_counts_what_is_planned(vbstudy, study):
     ("arguments", "message"),
     [
         (("--until", "sd<1"), "'sd<1' is not a rule: allowed are sd_halfwidth<X"),
-        (("--until", "decided(tests)", "--max-runs", "1"), "at most 1 runs are fewer than the first 2"),
+        (("--until", "decided(tests)", "--max-runs", "1"), "at most 1 run: fewer than the first 2"),
         (("--max-runs", "9"), "--max-runs needs --until"),
         (("--until", "decided(tests)", "--max-runs", "1000000"), "and a study has at most 200000"),
     ],

@@ -94,7 +94,7 @@ def test_two_stored_runs_are_traced_as_they_were_run(vbstudy, tmp_path):
         ((runs[0], runs[0]), "have the same threads"),
         ((runs[0], "mlp/fixed-seed/cpus-4/0001"), "their workloads differ"),
         ((runs[0], "lenet/fixed-seed/cpus-8/0001"), "is neither the id nor the folder of a stored run"),
-        ((runs[0],), "1 runs are named; name two"),
+        ((runs[0],), "two runs are compared; 1 named"),
     ):
         status, _, err = vbstudy("trace", *arguments)
         assert (status, message in err) == (2, True), err

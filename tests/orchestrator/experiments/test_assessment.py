@@ -139,7 +139,5 @@ def test_words_are_told_to_be_not_applicable_and_other_weights_fail(tmp_path, ca
     path.write_bytes(kept)
     capsys.readouterr()
     assert vbstudy(tmp_path, "-q", "sweep", "--runs", "1", "--robustness") == 0
-    assert (
-        "robustness of 1 models measured, 0 measured before, not applicable to 1" in capsys.readouterr().out
-    )
+    assert "robustness of 1 model measured, 0 measured before, not applicable to 1" in capsys.readouterr().out
     assert "headlines is text data" in store.robustness.read(lstm.spec.run_id).not_applicable

@@ -39,7 +39,7 @@ def test_hours_and_utilisation_by_hand():
     assert found.utilisation == pytest.approx(2 / 3)
     text = fleet_text(found)
     assert "2 runs in 1 h 30 min (95 %: 1 h 30 min to 1 h 30 min), no schedule is shorter than 60 m" in text
-    assert "67% of 3 core-hours used; times from n = 4 runs" in text
+    assert "67% of 3 core-hours used; times from 4 runs" in text
     assert fleet(planned, stored, hosts=2).hours == pytest.approx(1.0)
 
 

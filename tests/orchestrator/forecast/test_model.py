@@ -77,7 +77,7 @@ def test_hours_and_disk_are_those_of_the_runs_to_do_with_their_spread():
     stored = [run(planned[0], run_s=8.0), run(planned[1], run_s=12.0), run(planned[10], run_s=30.0)]
     report = estimated(planned, stored)
     one, two = report.sets
-    assert (one.to_do, one.run_s, one.basis, one.n_measured) == (8, 10.0, "this set", 2)
+    assert (one.to_do, one.run_s, one.basis, one.n_measured) == (8, 10.0, "this condition", 2)
     assert one.hours == pytest.approx(80 / 3600)
     assert (two.to_do, two.run_s, two.run_s_sd) == (9, 30.0, None)
     assert report.hours == pytest.approx((80 + 270) / 3600)
@@ -94,7 +94,8 @@ def test_hours_and_disk_are_those_of_the_runs_to_do_with_their_spread():
 def test_a_set_without_runs_is_estimated_from_the_workloads_others_and_says_so():
     planned = specs(cpus=(1, 2)) + specs(cpus=(1,), name="other")
     report = estimated(planned, [run(planned[0])])
-    assert [s.basis for s in report.sets] == ["this set", "other sets of the workload", "nothing yet"]
+    others = "other conditions of the workload"
+    assert [s.basis for s in report.sets] == ["this condition", others, "nothing yet"]
     assert [s.hours is None for s in report.sets] == [False, False, True]
     assert report.hours is None
 
@@ -223,8 +224,8 @@ def text_of(report) -> str:
 def test_the_tables_say_what_each_number_is_from():
     planned = specs(cpus=(1, 2), runs=2)
     text = text_of(estimated(planned, [run(planned[0], value=0.4), run(planned[1], value=0.6)]))
-    assert "this set, n = 2" in text
-    assert "other sets of the workload, n = 2" in text
+    assert "this condition, n = 2" in text
+    assert "other conditions of the workload, n = 2" in text
     assert re.search(r"0\.14 \[0\.063, 4\.5\] +n = 2", text)
 
 
