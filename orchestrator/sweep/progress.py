@@ -97,12 +97,10 @@ class SweepProgress:
         with self._lock:
             if guest not in self._guests:
                 self._guests[guest] = self._bars.add_task("", total=1, info="")
-            self._bars.reset(
-                self._guests[guest],
-                description=spec.run_id,
-                total=spec.workload.epochs or None,  # how many a project has is not known
-                info="",
-            )
+            bar = self._guests[guest]
+            self._bars.reset(bar, description=spec.run_id, info="")
+            # A project's epochs are not known, and `reset` takes None for "as before".
+            next(task for task in self._bars.tasks if task.id == bar).total = spec.workload.epochs or None
 
     def message(self, guest: str, message: Message) -> None:
         task = self._guests[guest]

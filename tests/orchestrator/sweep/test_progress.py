@@ -61,6 +61,19 @@ def test_80_columns_show_counts_times_and_names_whole_with_room_for_the_terminal
     assert max(map(len, last)) <= 80 - len("^C")
 
 
+def test_the_epochs_of_a_project_are_counted_without_a_total():
+    target = console(terminal=True)
+    project = factories.workload(epochs=0)
+    specs = [factories.spec(repetition=1), factories.spec(repetition=2, workload=project)]
+    with SweepProgress(target) as progress:
+        progress.planned(specs, [])
+        for spec in specs:
+            progress.started(GUEST, spec, (0,))
+            progress.message(GUEST, Message("epoch", spec.run_id, {"epoch": 2, "test_accuracy": 0.75}))
+    last = target.file.getvalue().rpartition("all runs")[2].splitlines()
+    assert re.search(r" 2/\? ", last[1])
+
+
 def test_what_hosts_report_is_shown_as_it_came():
     target = console()
     SweepProgress(target).report("host a: needs 'vbstudy[torch]' [/x]\x1b[2J")
