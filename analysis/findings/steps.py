@@ -34,7 +34,7 @@ def next_steps(analysis: Analysis) -> Iterator[tuple[str, str]]:
         yield command, "which operation starts it"
     other = {w for w in analysis.study.metrics if differs(analysis, w)}
     if other - set(hardened(analysis)):
-        yield "harden", "one model, at what price"
+        yield "harden", "one model on all thread counts, and its cost"
     yield "analyze --list-tables", "the numbers behind this"
 
 

@@ -229,7 +229,7 @@ def which_threads(analysis: Analysis) -> list[tuple[str, str]]:
         (f"same {_metric(analysis)}?", _same_quality(analysis)),
         ("fastest?", _fastest(analysis)),
         ("do not trust", _untrusted(analysis)),
-        ("so", _so(analysis)),
+        ("advice", _so(analysis)),
     ]
 
 

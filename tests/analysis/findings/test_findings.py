@@ -472,7 +472,7 @@ def test_f2_does_not_blame_threads_where_repetitions_have_two_versions(study):
     )
     answers = dict(which_threads(analysis))
     assert answers["same model?"] == "the runs differ in more than threads: inconclusive"
-    assert answers["so"] == "not known: run all of a comparison on one machine, with one version"
+    assert answers["advice"] == "not known: run all of a comparison on one machine, with one version"
 
 
 # ---- F3

@@ -38,7 +38,7 @@ def test_models_that_differ_with_one_seed_are_equal_under_exact(study):
     assert "CPU models" not in headline(found)
     answers = dict(which_threads(found))
     assert answers["same model?"] == "no; not repeated at every count; yes by tier 4 exact mode"
-    assert answers["so"].startswith("use tier 4 exact mode, or keep one count")
+    assert answers["advice"].startswith("use tier 4 exact mode, or keep one count")
     assert found.alarms == ()
 
 
@@ -47,7 +47,7 @@ def test_exact_is_no_cure_where_it_did_not_run_on_all_thread_counts(study):
     study.run(4, weights="on 4")
     answers = dict(which_threads(exact(study)))
     assert answers["same model?"] == "no; not repeated at every count"
-    assert answers["so"].startswith("keep one count")
+    assert answers["advice"].startswith("keep one count")
 
 
 @pytest.mark.needs("studies")
@@ -62,7 +62,7 @@ def test_models_are_the_same_at_one_count_only_where_they_were_repeated_there(st
 
 def test_one_thread_count_decides_nothing(study):
     study.run(1)
-    assert dict(which_threads(analyze(study.directory)))["so"] == (
+    assert dict(which_threads(analyze(study.directory)))["advice"] == (
         "not known: add thread counts or repetitions"
     )
 
@@ -70,7 +70,7 @@ def test_one_thread_count_decides_nothing(study):
 def test_a_study_that_lacks_planned_runs_says_so_and_sweeps_first(study):
     study.run(1)
     found = analyze(study.directory, plan=Plan(runs={"lenet5/fixed-seed/cpus-1": 3}))
-    assert dict(which_threads(found))["so"] == "not known: 2 of 3 planned runs are missing"
+    assert dict(which_threads(found))["advice"] == "not known: 2 of 3 planned runs are missing"
     assert next(next_steps(found)) == ("sweep", "2 of 3 planned runs are missing")
 
 
@@ -132,7 +132,7 @@ def test_exact_names_the_seeds_that_it_ran_of_those_of_the_study(study):
     assert f"{said} The table time shows its cost." in page(found, [])
     answers, shown = dict(which_threads(found)), "tier 4 exact mode (shown for 2 of 5 seeds)"
     assert answers["same model?"].endswith(f"; yes by {shown}")
-    assert answers["so"].startswith(f"use {shown}, or keep one count")
+    assert answers["advice"].startswith(f"use {shown}, or keep one count")
 
 
 def test_one_run_compares_nothing(study):
@@ -204,7 +204,7 @@ def test_another_variant_than_fixed_seed_is_named_where_its_models_are_compared(
     )
     answers = dict(which_threads(found))
     assert answers["same model?"] == "yes, bit for bit (variant control)"
-    assert answers["so"] == "in the variant control choose by time; state both with the CPU model"
+    assert answers["advice"] == "in the variant control choose by time; state both with the CPU model"
 
 
 def test_the_fastest_is_of_the_variants_that_f5_is_decided_by_or_its_variant_is_named(study):
@@ -246,7 +246,7 @@ def test_without_weights_different_predictions_and_metrics_are_reported(study):
     )
     answers = dict(which_threads(found))
     assert answers["same model?"] == "no"
-    assert answers["so"] == "keep one count in all runs; state it with the CPU model"
+    assert answers["advice"] == "keep one count in all runs; state it with the CPU model"
     for name, accuracy, predictions in (("b", 0.75, True), ("c", 0.75, False), ("d", 0.5, False)):
         for cpus in (1, 2):
             folder = study.run(cpus, workload=name, accuracies=(0.5, accuracy if cpus == 1 else 0.75))

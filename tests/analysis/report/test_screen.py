@@ -167,7 +167,7 @@ def test_no_thread_count_is_recommended_where_not_even_equal_settings_repeat(stu
             study.run(cpus, repetition, weights=f"{cpus}{repetition if cpus > 1 else ''}")
     text = shown(analyze(study.directory))
     assert "same model?     no, not even at one count" in text
-    assert "so              equal settings give several models: find out why first (F2)" in text
+    assert "advice          equal settings give several models: find out why first (F2)" in text
 
 
 @pytest.mark.needs("studies")

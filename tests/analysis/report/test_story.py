@@ -140,13 +140,13 @@ def test_the_cure_is_the_proved_tier_with_its_price(study, exact_s):
     if exact_s is None:
         assert cure.title == "no tier is proved"
         assert answers["same model?"] == "no; not repeated at every count"
-        assert answers["so"].startswith("keep one count")
+        assert answers["advice"].startswith("keep one count")
     else:
         assert cure.title == "Exact mode (tier 4)"
         assert "from vbstudy import exact; exact.enable()" in cure.paste[1][1]
         assert '<pre id="cure-1-2">import random' in page(analysis, [])
         assert answers["same model?"] == "no; not repeated at every count; yes by tier 4 exact mode"
-        assert answers["so"].startswith("use tier 4 exact mode, or keep one count")
+        assert answers["advice"].startswith("use tier 4 exact mode, or keep one count")
         assert facts["Price"] == "1.27 of the default's training time (n = 4 trainings)"
 
 
@@ -159,12 +159,12 @@ def test_the_cure_names_the_seeds_that_it_is_shown_for(study):
     stored = factories.hardening(made, cpus=(1, 2), repetitions=2, workload=own_workload(study))
     (study.directory / "harden" / "lenet5.json").write_text(seal(stored))
     answers = dict(which_threads(analyze(study.directory)))
-    assert answers["so"].startswith("use tier 4 exact mode (shown for 1 of 2 seeds), or keep one count")
+    assert answers["advice"].startswith("use tier 4 exact mode (shown for 1 of 2 seeds), or keep one count")
     for cpus in (1, 2):
         for seed in (1, 2):
             study.run(cpus, seed, variant="exact", seed=seed, weights=f"{seed}")
     answers = dict(which_threads(analyze(study.directory)))
-    assert answers["so"].startswith("use tier 4 exact mode, or keep one count")
+    assert answers["advice"].startswith("use tier 4 exact mode, or keep one count")
 
 
 def test_backticks_are_typeset(study):
