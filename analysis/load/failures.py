@@ -6,6 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from guest.records import bounded
 from guest.records.bounded import read_bounded
@@ -20,17 +21,18 @@ VARIANTS = frozenset(Variant)
 OUTSIDE = frozenset({"Contended", "DamagedRunError", "GuestError", "Lost", "ProtocolError"})
 
 
-def kinds(folders: Iterable[Path]) -> Counter[str]:
-    """The errors in these folders of failed attempts; `unknown` where one cannot be read."""
-    return Counter(_kind(folder) for folder in folders)
-
-
-def _kind(folder: Path) -> str:
+def evidence(folder: Path) -> dict[str, Any]:
+    """What the folder of a failed attempt tells of it; empty where that cannot be read."""
     with contextlib.suppress(OSError, PlainJsonError):
-        data = parse(read_bounded(folder / EVIDENCE, bounded.RECORD))
-        if isinstance(data, dict) and isinstance(kind := data.get("kind"), str):
-            return printable(kind, limit=LONGEST_KIND)
-    return "unknown"
+        data = parse(read_bounded(folder / EVIDENCE, bounded.EVIDENCE))
+        return data if isinstance(data, dict) else {}
+    return {}
+
+
+def error_kind(folder: Path) -> str:
+    """`unknown` where it cannot be read."""
+    kind = evidence(folder).get("kind")
+    return printable(kind, limit=LONGEST_KIND) if isinstance(kind, str) else "unknown"
 
 
 def failures(directory: Path, records: Iterable[RunRecord]) -> dict[str, Counter[str]]:
@@ -44,7 +46,7 @@ def failures(directory: Path, records: Iterable[RunRecord]) -> dict[str, Counter
     for folder in sorted((directory / "failed").glob("*/*/*/*")):
         set_id = folder.parent.relative_to(directory / "failed").as_posix()
         if set_id.split("/")[1] in VARIANTS and f"{set_id}/{folder.name.partition('-')[0]}" not in finished:
-            found.setdefault(set_id, Counter()).update(kinds([folder]))
+            found.setdefault(set_id, Counter())[error_kind(folder)] += 1
     return found
 
 

@@ -16,7 +16,18 @@ from scipy.sparse.csgraph import connected_components
 from analysis.load.predictions import Predictions
 from analysis.load.runs import Problem, read_stored
 from analysis.load.study import StudyData, View, by_seeds, by_threads
-from analysis.results.model import ACROSS, WHERE, Kind, Table, col, cols, count, counts, interval
+from analysis.results.model import (
+    ACROSS,
+    WHERE,
+    Kind,
+    Table,
+    col,
+    cols,
+    count,
+    counts,
+    interval,
+    several_seeds,
+)
 from analysis.stats import statistics
 from analysis.stats.observations import SEEDS_NOTE, Observations, by_seed, distinct, over_seeds
 from guest.records.codec import RecordError
@@ -88,7 +99,9 @@ def flips(study: StudyData, predictions: Predictions) -> Table:
         col("view"),
         col("scope", "threads"),
         col("true_class"),
-        *counts("n", *["seeds"] * any((row["seeds"] or 0) > 1 for row in rows), "samples", "flips"),
+        count("n"),
+        *several_seeds(rows),
+        *counts("samples", "flips"),
         interval("share"),
         interval("sure_flipped", "confidence, flipped", Kind.RATIO),
         interval("sure_stable", "confidence, stable", Kind.RATIO),

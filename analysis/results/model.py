@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -66,6 +66,11 @@ def count(source: str, header: str = "") -> Column:
 
 def counts(*sources: str) -> tuple[Column, ...]:
     return cols(*sources, kind=Kind.COUNT)
+
+
+def several_seeds(rows: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """The column of seeds, where some row is of more than one."""
+    return counts("seeds") if any((row["seeds"] or 0) > 1 for row in rows) else ()
 
 
 def interval(source: str, header: str = "", kind: Kind = Kind.SPREAD, *, bounds: str | None = None) -> Column:

@@ -10,7 +10,17 @@ import numpy as np
 
 from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, by_seeds, by_threads
-from analysis.results.model import ACROSS, SCOPE, VIEWS_NOTE, Kind, Table, col, counts, interval
+from analysis.results.model import (
+    ACROSS,
+    SCOPE,
+    VIEWS_NOTE,
+    Kind,
+    Table,
+    col,
+    counts,
+    interval,
+    several_seeds,
+)
 from analysis.stats import metrics, statistics
 from analysis.stats.crossed import mcnemar
 from analysis.stats.observations import SEEDS_NOTE, distinct, of_pairs, over_seeds
@@ -37,7 +47,7 @@ def churn(study: StudyData, predictions: Predictions) -> Table:
     return Table.of(
         rows,
         *SCOPE,
-        *counts(*["seeds"] * any((row["seeds"] or 0) > 1 for row in rows)),
+        *several_seeds(rows),
         *counts("pairs", "samples"),
         interval("churn", bounds=""),
         col("largest", "largest, a pair", Kind.SPREAD),

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.load.study import StudyData, View, by_seeds, by_threads
-from analysis.results.model import ACROSS, SCOPE, Table, col, count, interval
+from analysis.results.model import ACROSS, SCOPE, Table, col, interval, several_seeds
 from analysis.sameness.logits import MOST, logit_rows
 from analysis.sameness.weights import ALL_PAIRS_UP_TO, weight_rows
 from analysis.stats import statistics
@@ -43,7 +43,7 @@ def distance(study: StudyData, losses: Iterable[dict[str, Any]] = ()) -> Table:
     return Table.of(
         known,
         *SCOPE,
-        *([count("seeds")] if any((row["seeds"] or 0) > 1 for row in known) else []),
+        *several_seeds(known),
         interval("l2_unit", "weights: L2 of unit vectors"),
         interval("differing", "share that differs"),
         interval("vermv", "logits: Vermv"),

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.load.study import StudyData, View, by_seeds, by_threads
 from analysis.provenance.checks import mixture
-from analysis.results.model import ACROSS, WHERE, Column, Kind, Table, col, cols, count
+from analysis.results.model import ACROSS, WHERE, Column, Kind, Table, col, cols, several_seeds
 from analysis.stats.statistics import finite
 
 IDENTICAL, DIFFER = "identical", "differ"
@@ -42,7 +42,7 @@ def verdicts(study: StudyData) -> Table:
         *WHERE,
         col("view"),
         col("scope", "threads"),
-        *([count("seeds")] if any(row["seeds"] > 1 for row in rows) else []),
+        *several_seeds(rows),
         *LEVEL_COLUMNS,
         name="verdicts",
         title="The same model? Weights bit for bit, predictions, metric",

@@ -30,6 +30,7 @@ MESSAGE = Limit(bytes=4 * MIB, items=100_000)  # a line of a guest, an answer of
 STUDY_FILE = Limit(bytes=MIB)
 INVENTORY = Limit(bytes=16 * MIB, items=100_000)
 RECORD = Limit(bytes=16 * MIB, items=200_000)  # what is sealed: a run, a trace, a hardening, robustness
+EVIDENCE = Limit(bytes=MIB, items=100_000)  # of a failed attempt
 HISTORY = Limit(bytes=32 * MIB, items=1_000_000)
 PREDICTIONS = Limit(bytes=256 * MIB)
 ARTIFACT = Limit(bytes=8 << 30)  # any other file of a run: copied and hashed, never held as a whole

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analysis.load.failures import EVIDENCE
 from guest.machine import fingerprint
 from guest.records.codec import seal
 from guest.records.run import LOG, Message, RunSpec
@@ -286,7 +287,7 @@ class _Reports:
         self._event(message.run_id, {"kind": message.kind, "body": body})
 
     def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:  # noqa: ARG002
-        error = json.loads((kept / "error.json").read_text(encoding="utf-8"))
+        error = json.loads((kept / EVIDENCE).read_text(encoding="utf-8"))
         log = (kept / LOG).read_bytes() if (kept / LOG).is_file() else b""
         attempt = len(self.failures) + 1
         self.failures.append(FailedAttempt(attempt=attempt, error=error, log=log, again=again))

@@ -37,7 +37,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from analysis.load.failures import kinds
+from analysis.load.failures import EVIDENCE, error_kind
 from analysis.results.temporary import PREFIX, clear
 from guest.records import bounded, harden, robustness
 from guest.records.bounded import read_bounded
@@ -176,7 +176,7 @@ class Store:
     def _failed_before(self, record: RunRecord) -> dict[str, int]:
         """The attempts of the same sweep that failed before this one, by kind of error: what was mended
         between two sweeps no longer fails."""
-        return dict(kinds(self.attempts(record.spec.run_id)[: record.attempt - 1]))
+        return dict(Counter(map(error_kind, self.attempts(record.spec.run_id)[: record.attempt - 1])))
 
     # ---- writing -----------------------------------------------------------------------------
 
@@ -323,7 +323,7 @@ class Store:
         with storage_errors(target):
             evidence = {"run_id": spec.run_id, "attempt": attempt, "at": now(), **error}
             try:
-                write_durably(staged / "error.json", json.dumps(evidence, indent=1) + "\n")
+                write_durably(staged / EVIDENCE, json.dumps(evidence, indent=1) + "\n")
                 if (folder / LOG).is_file():
                     shutil.copyfile(folder / LOG, staged / LOG)  # point: evidence log copied
                 target.parent.mkdir(parents=True, exist_ok=True)

@@ -6,13 +6,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from guest.records.plain_json import PlainJsonError, parse
+from analysis.load.failures import evidence
 from guest.records.printable import printable
 from orchestrator.store.store import Store
 from orchestrator.study.plan import conditions, planned
 from orchestrator.study.schema import Study
-
-EVIDENCE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +47,8 @@ def missing(study: Study, store: Store, runs: int | None = None) -> set[str]:
 
 
 def _failure(store: Store, folder: Path) -> Failure | None:
-    try:
-        with (folder / "error.json").open("rb") as file:
-            data = parse(file.read(EVIDENCE_BYTES))
-    except (OSError, PlainJsonError):
+    if not (data := evidence(folder)):
         return None  # it is being written, or was too large to be shown
-    if not isinstance(data, dict):
-        return None
     first, *more = f"{data.get('kind')}: {data.get('message')}".splitlines()  # more is what a program printed
     return Failure(
         run_id=printable(str(data.get("run_id")), limit=200),
