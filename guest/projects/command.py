@@ -153,7 +153,8 @@ def not_started(name: str, folder: Path, error: OSError) -> str:
         )
         return f"is a file that cannot be executed; {hint}"
     if isinstance(error, FileNotFoundError):
-        return "command not found, neither in the folder that it runs in nor in PATH"
+        quoted = "; a command and its arguments go without quotes around them" if " " in name else ""
+        return f"command not found, neither in the folder that it runs in nor in PATH{quoted}"
     return f"cannot be started: {error.strerror}"
 
 

@@ -40,6 +40,11 @@ def test_a_command_that_does_not_exist_is_told(tmp_path):
     assert caught.value.kind == "CommandNotFound"
 
 
+def test_a_command_in_quotes_is_to_be_written_without_them(tmp_path):
+    with pytest.raises(CommandError, match=r"python t\.py: command not found, .*; .* go without quotes"):
+        run(tmp_path, "", argv=["python t.py"])
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [
