@@ -80,8 +80,9 @@ def base_name(op: str) -> str:
 
 @cache
 def _covered(framework: Framework) -> dict[str, str]:
-    """By a framework's operation the setting of the first entry that covers it."""
-    covered: dict[str, str] = {}
+    """By a framework's operation its own setting, or that of the first entry that runs it."""
+    own: dict[str, list[str]] = _registry()["settings_of"][framework]
+    covered = {name: setting for setting, names in own.items() for name in names}
     for operation in operations():
         for name in operation.aten if framework is Framework.TORCH else operation.tf:
             covered.setdefault(name, operation.setting)

@@ -1,6 +1,8 @@
 """The registry of operations: complete, computable, and true about what it runs."""
 
 import importlib
+import tomllib
+from importlib import resources
 
 import pytest
 
@@ -10,6 +12,7 @@ from guest.records.probe import Case, Part, ProbeRequest
 from guest.records.run import Framework
 from guest.trace import torch_log
 
+REGISTRY = resources.files("guest.probe") / "registry.toml"
 LISTED = """conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d bmm gather scatter
 scatter_reduce index_add index_copy index_put index_select put histc bincount kthvalue median cumsum
 max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool2d max_unpool1d max_unpool2d
@@ -98,3 +101,34 @@ def test_an_operation_that_the_registry_does_not_know_has_no_setting():
             assert setting_of(Framework.TORCH, name)
         for name in operation.tf:
             assert setting_of(Framework.TENSORFLOW, name)
+
+
+@pytest.mark.parametrize(
+    ("framework", "op", "setting"),
+    [
+        (Framework.TORCH, "aten.sum.default", "parallel sums"),
+        (Framework.TORCH, "aten.mul.Tensor", "every element is computed by itself"),
+        (Framework.TORCH, "aten.add_.Tensor", "every element is computed by itself"),
+        (Framework.TORCH, "aten.exp.default", "every element is computed by itself"),
+        (Framework.TORCH, "aten.tanh_backward.default", "every element is computed by itself"),
+        (Framework.TORCH, "aten._unsafe_view.default", "nothing"),
+        (Framework.TENSORFLOW, "Sum", "parallel sums"),
+        (Framework.TENSORFLOW, "Mul", "parallel loops"),
+        (Framework.TENSORFLOW, "MatMul", "gemm"),
+        (Framework.TENSORFLOW, "ExpandDims", "nothing"),
+    ],
+)
+def test_an_operation_that_several_entries_run_has_its_own_setting(framework, op, setting):
+    assert setting in setting_of(framework, op)
+
+
+@pytest.mark.parametrize("framework", Framework)
+def test_entries_of_other_settings_leave_none_to_their_order(framework):
+    settings = {}
+    for operation in operations():
+        for name in operation.aten if framework is Framework.TORCH else operation.tf:
+            settings.setdefault(name, set()).add(operation.setting)
+    own = tomllib.loads(REGISTRY.read_text("utf-8"))["settings_of"][framework]
+    names = [name for names in own.values() for name in names]
+    assert len(names) == len(set(names))
+    assert {name for name, found in settings.items() if len(found) > 1} <= set(names) <= set(settings)
