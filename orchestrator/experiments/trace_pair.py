@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,6 +146,7 @@ class Runs:
                 listener.close()
                 process.wait()
                 process.stdout.close()
+                side.note()
                 remove_folder(out)
 
     def _environment(
@@ -320,7 +321,7 @@ class Side:
             return True
 
     def check(self) -> None:
-        """Raises when the side ended otherwise than a program to trace does; notes what was not traced."""
+        """Raises when the side ended otherwise than a program to trace does."""
         if not self._ended:
             return
         assert self._process.stdout is not None  # noqa: S101
@@ -334,10 +335,14 @@ class Side:
             why += f" ({eagerly})" if eagerly else ""
             why += BUSY if "Address already in use" in text or "EADDRINUSE" in text else ""
             raise UnmetError(f"{command}: with {self._condition.label}: {why}")
-        noticed = notices.read(self.out / prepare.NOTICED)
-        remarks = [str(notice["what"]) for notice in noticed if notice["kind"] == "untraced"]
         if not self.frameworks:
-            raise UsageError(f"{command}: {remarks[0] if remarks else self._pools()}")
+            untraced = _untraced(notices.read(self.out / prepare.NOTICED))
+            raise UsageError(f"{command}: {untraced[0] if untraced else self._pools()}")
+
+    def note(self) -> None:
+        """Notes what was not traced, of a process that has ended or was ended."""
+        noticed = notices.read(self.out / prepare.NOTICED)
+        remarks = _untraced(noticed)
         if not self._condition.exact:
             remarks += notices.own_threads(noticed, self._condition.asked)
         if not self._whole:
@@ -351,6 +356,10 @@ class Side:
         again = ("--which --replay" if ask.seed is None else "--which") + given(counts, ask.seed)
         program = shlex.join(ask.argv)
         return f"{NOTHING}; to see which library's threads matter, next: vbstudy try {again} -- {program}"
+
+
+def _untraced(noticed: Sequence[notices.Notice]) -> list[str]:
+    return [str(notice["what"]) for notice in noticed if notice["kind"] == "untraced"]
 
 
 @contextmanager

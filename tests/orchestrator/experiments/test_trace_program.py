@@ -61,6 +61,16 @@ def test_own_threads_and_compilation_are_told(traced, tmp_path):
     ]
 
 
+@pytest.mark.needs("studies")
+def test_what_was_not_traced_is_noted_where_an_operation_differs_too(traced, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import torch\ntorch.manual_seed(0)\nprint(torch.compile(torch.sum)(torch.randn(70001)))\n"
+    )
+    found = traced("train", folder=tmp_path)
+    assert (found["outcome"], found["origin"]["op"]) == ("operation", "aten.sum.default")
+    assert found["notes"] == ["torch.compile was off: these are the operations of the program uncompiled"]
+
+
 @pytest.mark.needs("studies", long=True)
 def test_training_in_another_thread_is_no_traced_step_and_told_at_the_limit_too(traced, tmp_path):
     (tmp_path / "train.py").write_text(
