@@ -87,7 +87,7 @@ class OperationLog:
         self._names: ByIdentity[str] = ByIdentity()  # of variables, by their handles
         self._content: ByIdentity[TensorNote] = ByIdentity()  # likewise
         self._known: ByIdentity[TensorNote] = ByIdentity()
-        self._lines: dict[str, tuple[str, str]] = {}
+        self._lines: dict[str, tuple[str, str]] = {}  # by scope
         self._layers: dict[tuple[str, str], str] = {}  # by forward operation and hash of what it saw
         self._shaped: dict[tuple[str, tuple[int, ...]], set[str]] = {}  # by forward operation, what it gave
         self._reading = False
@@ -205,7 +205,7 @@ class OperationLog:
                 return Phase.OPTIMIZER, "", source, text
             frame = frame.f_back
         scope = (context.context().scope_name or "").strip("/")
-        self._lines.setdefault(scope, (source, text))
+        self._lines[scope] = source, text  # of the last pass: the first one may only have built the layer
         return Phase.FORWARD, scope, source, text
 
 

@@ -35,3 +35,26 @@ def test_every_operation_of_a_step_has_its_phase_and_layer():
     assert all(n.inputs[0].hash != n.outputs[0].hash for n in updates if n.outputs[0].name == "conv1/kernel")
     assert list(log.kept) == ["0/0"]
     assert not np.array_equal(before["conv1/kernel"], backend.weights()["conv1/kernel"])
+
+
+def test_a_gradient_has_the_line_of_the_pass_that_it_is_of():
+    import keras
+    import tensorflow as tf
+    from tensorflow.python.framework import op_callbacks
+
+    from guest.trace import tensorflow_log as eye
+
+    seen = []
+    log = eye.OperationLog([], lambda op, phase, where, *_: seen.append((op, phase, *where)))
+    layer = keras.layers.Dense(3)
+    eye.look(log)
+    try:
+        layer(tf.ones((1, 4)))  # builds it
+        with tf.GradientTape() as tape:
+            result = layer(tf.ones((8, 4)))  # trains it
+        tape.gradient(result, layer.trainable_variables)
+    finally:
+        op_callbacks.remove_op_callback(log.called)
+        tf.config.run_functions_eagerly(False)
+    (text,) = {text for op, phase, _, _, text in seen if (op, phase) == ("MatMul", Phase.BACKWARD)}
+    assert text.endswith("# trains it")
