@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import threading
 from types import FrameType
 from typing import Any
 
@@ -26,14 +27,15 @@ _STEPS = frozenset({"update_fn", _APPLIES})
 
 
 def start(wire: Wire) -> None:
-    """Logs what is computed from now on."""
+    """Logs what this thread computes from now on."""
+    thread = threading.get_ident()
     jax.config.update("jax_disable_jit", True)
     log = ProgramLog(wire)
     evaluate = core.EvalTrace.process_primitive
 
     def logged(self: Any, primitive: Any, args: Any, params: Any, /) -> Any:
         result = evaluate(self, primitive, args, params)
-        if wire.on and primitive.name not in _IDLE:
+        if wire.on and primitive.name not in _IDLE and threading.get_ident() == thread:
             log.evaluated(primitive, args, result)
         return result
 

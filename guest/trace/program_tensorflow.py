@@ -59,8 +59,10 @@ class ProgramLog(OperationLog):
         return name or ""
 
     def step_over(self) -> None:
-        optimizer, self._optimizer = self._optimizer, None
+        optimizer = self._optimizer
+        super().step_over()
         if optimizer is not None:
+            self._forget_layers()
             self._reading = True
             try:
                 variables = getattr(optimizer, "_trainable_variables", ())

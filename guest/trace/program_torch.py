@@ -74,21 +74,24 @@ class ProgramLog(OperationLog):  # type: ignore[no-untyped-call]
                     self._modules.pop(module, None)  # looked at again, once this has a shape
                 elif readable(tensor) and tensor.numel():
                     with contextlib.suppress(RuntimeError):  # within transforms of torch.func
-                        self._names[tensor.data_ptr()] = name
-        self._stack.append(self._modules.get(module, type(module).__name__))
+                        self._call(tensor, name)
+        self._push(self._modules.get(module, type(module).__name__))
 
     def leave(self, module: nn.Module, inputs: Any, output: Any) -> None:  # noqa: ARG002
         if self._sees() and self._stack:
             self._stack.pop()
 
-    def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
-        self._in_optimizer = self._in_optimizer or self._sees()
+    def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        return super().optimizer_begins(optimizer, args, kwargs) if self._sees() else (args, kwargs)
 
-    def optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+    def optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if not self._sees():
             return
-        self._in_optimizer = False
-        self._wire.step(lambda: typed_bits(p for group in optimizer.param_groups for p in group["params"]))
+        super().optimizer_ends(optimizer, args, kwargs)
+        if not self._optimizers:  # one that calls another makes a single step
+            self._wire.step(
+                lambda: typed_bits(p for group in optimizer.param_groups for p in group["params"])
+            )
 
     def _line(self, frame: FrameType | None) -> tuple[str, str]:
         return self._wire.line(frame, ("torch",))

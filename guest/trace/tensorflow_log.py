@@ -6,6 +6,7 @@ graph's bits is for the orchestrator to compare."""
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,8 @@ _CHANGES = (
 _IDLE = frozenset({_READS, "Identity", "NoOp", "Const", "Shape", "VarHandleOp", "Reshape", "StopGradient"})
 _APPLIES = frozenset({"apply", "apply_gradients"})  # of an optimizer: what makes a step
 _OPTIMIZERS = ("optimizers/base_optimizer.py", "optimizers/optimizer.py", "optimizer_v2/optimizer_v2.py")
+_FEW = 8  # elements: others have as few with the same bytes by chance
+_HASHES = 100_000  # of forward operations, whose layers are remembered
 Noted = tuple[Any, TensorNote]  # a tensor and its note
 
 
@@ -88,7 +91,7 @@ class OperationLog:
         self._content: ByIdentity[TensorNote] = ByIdentity()  # likewise
         self._known: ByIdentity[TensorNote] = ByIdentity()
         self._lines: dict[str, tuple[str, str]] = {}  # by scope
-        self._layers: dict[tuple[str, str], str] = {}  # by forward operation and hash of what it saw
+        self._layers: dict[str, dict[str, str]] = {}  # by what a forward operation saw, by its name
         self._shaped: dict[tuple[str, tuple[int, ...]], set[str]] = {}  # by forward operation, what it gave
         self._reading = False
         self._optimizer: Any = None  # the one that made the last step
@@ -132,10 +135,12 @@ class OperationLog:
             return
         phase, module, source, text = self._where()
         if phase is Phase.FORWARD and module:
-            for note in (*notes, *(note for _, note in after)):
-                self._layers.setdefault((op_type, note.hash), module)
+            for note in filter(_distinct, (*notes, *(note for _, note in after))):
+                self._layers.setdefault(note.hash, {})[op_type] = module
             for note in (note for _, note in after):
                 self._shaped.setdefault((op_type, note.shape), set()).add(module)
+            if len(self._layers) > _HASHES:
+                self._forget_layers()
         if phase is Phase.BACKWARD and not module:
             module = self._layer(op_type, notes)
             source, text = self._lines.get(module, (source, text)) if module else (source, text)
@@ -176,9 +181,10 @@ class OperationLog:
     def _layer(self, op_type: str, notes: Sequence[TensorNote]) -> str:
         """The layer of a gradient whose tape has no name: `ReluGrad` is of the `Relu` that saw the same, and
         `BiasAddGrad`, which saw nothing of it, of the only one that gave this shape."""
-        for (forward, hashed), layer in self._layers.items():
-            if op_type.startswith(forward) and any(note.hash == hashed for note in notes):
-                return layer
+        for note in filter(_distinct, notes):
+            for forward, layer in self._layers.get(note.hash, {}).items():
+                if op_type.startswith(forward):
+                    return layer
         for (forward, shape), layers in self._shaped.items():
             if (
                 op_type == f"{forward}Grad"
@@ -187,6 +193,14 @@ class OperationLog:
             ):
                 return next(iter(layers))
         return ""
+
+    def step_over(self) -> None:
+        """The step of an optimizer, if one was at work, has ended."""
+        self._optimizer = None
+
+    def _forget_layers(self) -> None:
+        self._layers.clear()
+        self._shaped.clear()
 
     def _line(self, frame: FrameType | None) -> tuple[str, str]:
         return line_outside(frame, ("tensorflow", "keras"))
@@ -201,12 +215,30 @@ class OperationLog:
                 line = self._lines.get(scope) if scope else None
                 return Phase.BACKWARD, scope, *(line or (source, text))
             if frame.f_code.co_name in _APPLIES and name.endswith(_OPTIMIZERS):
-                self._optimizer = frame.f_locals.get("self")
+                optimizer = _outermost(frame)
+                if optimizer is not self._optimizer:
+                    self.step_over()
+                    self._optimizer = optimizer
                 return Phase.OPTIMIZER, "", source, text
             frame = frame.f_back
         scope = (context.context().scope_name or "").strip("/")
         self._lines[scope] = source, text  # of the last pass: the first one may only have built the layer
         return Phase.FORWARD, scope, source, text
+
+
+def _outermost(frame: FrameType | None) -> Any:
+    """The optimizer at work: one may call another."""
+    optimizer = None
+    while frame is not None:
+        if frame.f_code.co_name in _APPLIES and frame.f_code.co_filename.endswith(_OPTIMIZERS):
+            optimizer = frame.f_locals.get("self")
+        frame = frame.f_back
+    return optimizer
+
+
+def _distinct(note: TensorNote) -> bool:
+    """Whether two of these with equal bytes are the same result: not scalars, axes, or what is empty."""
+    return "float" in note.dtype and math.prod(note.shape) > _FEW
 
 
 def _has_bytes(tensor: Any) -> bool:

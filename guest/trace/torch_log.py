@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import sys
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
@@ -116,11 +118,12 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._to = to
         self._model = model
         self._paths = {id(module): path for path, module in model.named_modules()}
-        self._stack: list[str] = []
-        self._in_optimizer = False
-        self._names = {
-            t.data_ptr(): name for name, t in (*model.named_parameters(), *model.named_buffers()) if t.numel()
-        }
+        self._stack: list[tuple[str, bool]] = []  # modules, and whether they compute again for a gradient
+        self._optimizers: list[int] = []  # at work, the outer ones first
+        self._names: dict[int, tuple[weakref.ref[Tensor], str]] = {}
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if tensor.numel():
+                self._call(tensor, name)
         self._made_by: dict[int, Where] = {}  # by the sequence number of autograd's node
         self._seen = Notes()
 
@@ -135,37 +138,75 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ]
 
     def enter(self, module: nn.Module, inputs: Any) -> None:  # noqa: ARG002
-        self._stack.append(self._paths.get(id(module), type(module).__name__))
+        self._push(self._paths.get(id(module), type(module).__name__))
 
     def leave(self, module: nn.Module, inputs: Any, output: Any) -> None:  # noqa: ARG002
         self._stack.pop()
 
-    def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
-        self._in_optimizer = True
+    def _push(self, path: str) -> None:
+        self._stack.append((path, torch._C._current_autograd_node() is not None))
+
+    def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """What a closure computes is none of the optimizer's."""
+        self._optimizer_left(optimizer)  # where its last step ended with an error
+        self._optimizers.append(id(optimizer))
         for name, parameter in self._model.named_parameters():
             if parameter.grad is not None:
-                self._names[parameter.grad.data_ptr()] = f"{name}.grad"
+                self._call(parameter.grad, f"{name}.grad")
+        closures = {key: self._closure(value) for key, value in kwargs.items()}
+        return (args[0], *map(self._closure, args[1:])), closures
 
     def optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
-        self._in_optimizer = False
+        self._optimizer_left(optimizer)
+
+    def _optimizer_left(self, optimizer: Any) -> None:
+        if id(optimizer) in self._optimizers:
+            del self._optimizers[self._optimizers.index(id(optimizer)) :]
+
+    def _closure(self, value: Any) -> Any:
+        if not callable(value):
+            return value
+
+        @functools.wraps(value)
+        def closure(*args: Any, **kwargs: Any) -> Any:
+            before, self._optimizers = self._optimizers, []
+            try:
+                return value(*args, **kwargs)
+            finally:
+                self._optimizers = before
+
+        return closure
 
     def _line(self, frame: FrameType | None) -> tuple[str, str]:
         return line_outside(frame, ("torch",))
 
     def _where(self) -> tuple[Phase, Where]:
         node = torch._C._current_autograd_node()
-        if node is None:
-            here = (self._stack[-1] if self._stack else "", *self._line(sys._getframe(2)))
-            if self._in_optimizer:
+        module, again = self._stack[-1] if self._stack else ("", False)
+        if node is None or again:  # checkpointing computes again what it did not keep
+            here = (module, *self._line(sys._getframe(2)))
+            if self._optimizers and node is None:
                 return Phase.OPTIMIZER, here
             # The node of this operation, if it has one, was made just before the operation is run.
             self._made_by.setdefault(torch._C._autograd._get_sequence_nr() - 1, here)
-            return Phase.FORWARD, here
+            return Phase.BACKWARD if again else Phase.FORWARD, here
         parameter = getattr(node, "variable", None)  # a gradient is added to what is there
         if parameter is not None:
-            return Phase.BACKWARD, (self._names.get(parameter.data_ptr(), ""), "", "")
+            return Phase.BACKWARD, (self._called(parameter), "", "")
         made = self._made_by.get(node._sequence_nr())
-        return Phase.BACKWARD, made or ("", *self._line(sys._getframe(2)))  # else where backward was called
+        if made is None or isinstance(node, BackwardCFunction):  # where backward was called, or is written
+            return Phase.BACKWARD, (made[0] if made else "", *self._line(sys._getframe(2)))
+        return Phase.BACKWARD, made
+
+    def _call(self, tensor: Tensor, name: str) -> None:
+        self._names[tensor.data_ptr()] = weakref.ref(tensor), name
+
+    def _called(self, tensor: Tensor) -> str:
+        """Its name; memory that is given out again has that of no tensor which is gone."""
+        address = tensor.data_ptr()
+        owner, name = self._names.get(address, (lambda: None, ""))
+        named = owner()
+        return name if named is not None and named.data_ptr() == address else ""
 
     # ---- the operations ----------------------------------------------------------------------
 
@@ -176,7 +217,10 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in _UNWRITTEN and "out" not in kwargs:
             return _zeroed(func(*args, **kwargs))
         if name in _UNWRITTEN or name == "resize_" or traits.view:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            if traits.view and torch._C._autograd._get_sequence_nr() - 1 not in self._made_by:
+                self._where()  # its gradient computes
+            return result
         written = traits.written(args, kwargs)
         overwritten = written if name in _OVERWRITES else [v for k, v in kwargs.items() if k == "out"]
         skipped = {id(t) for t in tensors_of(overwritten)}
@@ -206,7 +250,7 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _note(self, tensor: Tensor) -> TensorNote:
         named = readable(tensor) and tensor.numel()
-        return self._seen.of(tensor, self._names.get(tensor.data_ptr(), "") if named else "")
+        return self._seen.of(tensor, self._called(tensor) if named else "")
 
 
 class Notes:

@@ -11,7 +11,7 @@ import json
 import linecache
 import os
 import socket
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -25,7 +25,10 @@ from guest.trace.source import line_outside
 
 TENSORS = 1000  # of an operation, as of a stack of rows, that are compared one by one
 KEPT_BYTES = 64 << 20  # of an operation's outputs, and of the weights after one step
-GROWTH_OPERATIONS = 20_000  # after the kept one, where no step follows
+GROWTH_OPERATIONS = 20_000  # after the kept one or a step, where no step follows
+OTHER_PROCESS = (
+    "another process of the program makes optimizer steps: only the first process that computes is traced"
+)
 END, LIMIT = b"end", b"limit"  # the last line: the program's end, or that of what is traced
 
 
@@ -53,17 +56,21 @@ def address(folder: Path) -> Iterator[str]:
 
 
 class Wire:
-    """The first process of the program that computes anything, of several ranks rank 0, is traced."""
+    """The first process of the program that computes anything, of several ranks rank 0, is traced; `write`
+    notes that others train, too."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, write: Callable[..., None]) -> None:
         self.settings = settings
         self.on = True
+        self._write_notice = write
+        self._other = False  # another process is traced, and no notice says so
         self._to: socket.socket | None = None
         self._lines: list[bytes] = []
         self._waiting = 0  # bytes in these lines
         self._index = 0
         self._steps = 0
         self._kept_at: int | None = None  # the number of steps then
+        self._grown_at = 0  # the number of operations then, or at the last step since
         self._frameworks: list[str] = []  # that have computed something
         self._held: set[str] = set()
         os.register_at_fork(after_in_child=self._abandon)
@@ -71,7 +78,7 @@ class Wire:
 
     def _abandon(self) -> None:
         """In a forked process: what it computes is its own."""
-        self.on = False
+        self.on, self._other = False, True
 
     def line(self, frame: FrameType | None, packages: tuple[str, ...]) -> tuple[str, str]:
         """The innermost line of the user's own files; without one, the innermost outside the packages."""
@@ -106,8 +113,8 @@ class Wire:
             return
         if self._index == self.settings["keep"]:
             self._write("outputs", arrays())
-            self._kept_at = self._steps
-        if self._kept_at is not None and self._index >= (self.settings["keep"] or 0) + GROWTH_OPERATIONS:
+            self._kept_at, self._grown_at = self._steps, self._index
+        if self._kept_at is not None and self._index >= self._grown_at + GROWTH_OPERATIONS:
             self._finish()
         self._index += 1
 
@@ -120,6 +127,10 @@ class Wire:
     def step(self, weights: Arrays) -> None:
         """An optimizer has made a step; `weights` gives its weights if they are wanted."""
         self._steps += 1
+        self._grown_at = self._index
+        if self._other:
+            self._write_notice("untraced", what=OTHER_PROCESS)
+            self._other = False
         if not self.on:
             return
         if self._kept_at is not None:
@@ -152,7 +163,7 @@ class Wire:
                 with address(Path(self.settings["folder"])) as path:
                     self._to.connect(path)
             except OSError:  # another process of the program was first
-                self.on = False
+                self.on, self._other = False, True
                 return
         self._lines.append(line)
         self._waiting += len(line)

@@ -27,7 +27,7 @@ def _log(framework, *arguments):  # type: ignore[no-untyped-def]
         if not _wires:
             from guest.trace.wire import Wire
 
-            _wires.append(Wire(_SETTINGS))
+            _wires.append(Wire(_SETTINGS, write))
         importlib.import_module(f"guest.trace.program_{framework}").start(*_wires, *arguments)
     except Exception as error:  # noqa: BLE001  (of a version that nobody has tried)
         version = getattr(sys.modules[framework], "__version__", "of unknown version")

@@ -218,3 +218,30 @@ def test_what_a_collective_writes_to_is_read_again():
         distributed.destroy_process_group()
     before, after = (inputs for op, inputs, _ in wire.operations if op.startswith("aten.add"))
     assert before[0].hash != after[0].hash == after[1].hash
+
+
+def test_memory_that_is_given_out_again_has_no_name_of_a_model_that_is_gone():
+    with program() as wire:
+        for _ in range(20):
+            nn.Linear(64, 64)(torch.ones(2, 64))
+            torch.ones(64, 64).mul(2)
+    notes = [note for op, *both in wire.operations if "mul" in op for each in both for note in each]
+    assert {note.name for note in notes} == {""}
+
+
+def test_an_optimizer_that_calls_another_makes_one_step():
+    class Outer(torch.optim.Optimizer):
+        def __init__(self, inner):
+            self.inner = inner
+            super().__init__(inner.param_groups, {})
+
+        def step(self, closure=None):
+            self.inner.step(closure)
+
+    model = nn.Linear(4, 1)
+    optimizer = Outer(torch.optim.SGD(model.parameters()))
+    with program() as wire:
+        for _ in range(3):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+    assert wire.steps == 3

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from guest.records.trace import NOT_COMPARED, Outcome, Phase
 from guest.trace.torch_log import Notes, bits_of, watch_model
@@ -175,3 +176,85 @@ def test_all_kinds_of_tensors_have_bits(tensor):
 
 def test_sparse_tensors_are_not_compared():
     assert Notes().of(torch.eye(3).to_sparse(), "").hash == NOT_COMPARED
+
+
+def noted(compute, model=None):
+    """(phase, module, the line's comment) of each operation by its name, in order."""
+    with watch_model(model or nn.Identity()) as log:
+        compute()
+    return [(n.op.split(".")[1], n.phase, n.module, n.text.partition("# ")[2]) for n in log.notes]
+
+
+def test_what_a_closure_computes_is_none_of_the_optimizers():
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh())
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=1)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).sum()  # forward
+        loss.backward()
+        return loss
+
+    seen = noted(lambda: optimizer.step(closure), model)
+    assert ("addmm", Phase.FORWARD, "0", "forward") in seen
+    assert ("mm", Phase.BACKWARD, "0", "forward") in seen
+    assert ("tanh_backward", Phase.BACKWARD, "1", "forward") in seen
+    assert {phase for op, phase, *_ in seen if op == "dot"} == {Phase.OPTIMIZER}
+
+
+def test_an_optimizer_whose_step_failed_is_left():
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def closure():
+        raise ValueError
+
+    def compute():
+        with pytest.raises(ValueError, match="^$"):
+            optimizer.step(closure)
+        optimizer.step()
+        model(torch.ones(2, 4))
+
+    assert noted(compute, model)[-1][:2] == ("addmm", Phase.FORWARD)
+
+
+def test_the_gradient_of_a_view_has_the_line_of_the_view():
+    def compute():
+        weight = torch.ones(4, requires_grad=True)
+        wide = weight.expand(8, 4)  # the view
+        index = torch.arange(8)  # another line
+        (wide * index[:, None]).sum().backward()
+
+    (line,) = {line for op, phase, _, line in noted(compute) if (op, phase) == ("sum", Phase.BACKWARD)}
+    assert line == "the view"
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_what_checkpointing_computes_again_is_of_its_own_module(reentrant):
+    layers = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    x = torch.ones(2, 4, requires_grad=True)
+
+    def compute():
+        checkpoint(layers, x, use_reentrant=reentrant).sum().backward()  # training
+
+    seen = [(op, module) for op, phase, module, line in noted(compute, layers) if phase is Phase.BACKWARD]
+    assert seen.count(("addmm", "0")) == 1
+    assert {("tanh", "1"), ("tanh_backward", "1"), ("mm", "0"), ("mm", "2")} <= set(seen)
+
+
+def test_the_backward_function_of_a_program_has_its_own_lines():
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, weight):
+            ctx.save_for_backward(x, weight)
+            return x.mm(weight)  # in forward
+
+        @staticmethod
+        def backward(ctx, gradient):
+            x, weight = ctx.saved_tensors
+            return gradient.mm(weight.t()), x.t().mm(gradient)  # in backward
+
+    x = torch.ones(2, 3, requires_grad=True)
+    seen = noted(lambda: Product.apply(x, torch.ones(3, 4, requires_grad=True)).sum().backward())
+    lines = [line for op, phase, _, line in seen if (op, phase) == ("mm", Phase.BACKWARD)]
+    assert lines == ["in backward"] * 2

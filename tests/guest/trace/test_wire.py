@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from guest.records.trace import Phase, TensorNote
-from guest.trace.wire import TENSORS, Settings, Wire, address
+from guest.trace.wire import OTHER_PROCESS, TENSORS, Settings, Wire, address
 
 
 @pytest.fixture
@@ -20,13 +20,18 @@ def listener(tmp_path):
 
 
 @pytest.fixture
-def wire(tmp_path, listener):
+def noticed():
+    return []
+
+
+@pytest.fixture
+def wire(tmp_path, listener, noticed):
     """Makes that of one process of the program."""
     settings: Settings = {
         "library": "", "folder": str(tmp_path), "root": "/", "steps": 1, "keep": None, "growth": 0,
         "hold": [],
     }  # fmt: skip
-    return lambda: Wire(settings)
+    return lambda: Wire(settings, lambda kind, what: noticed.append((kind, what)))
 
 
 def computes(wire, inputs):
@@ -92,3 +97,34 @@ def test_a_line_has_room_for_any_number_of_tensors_and_all_count(wire, tmp_path,
         (tmp_path / "claimed").unlink()
     assert len(seen[0][2]) == min(count, TENSORS + 1)
     assert seen[0] != seen[1]
+
+
+def test_another_process_that_trains_is_noted_once(wire, listener, noticed):
+    first, second = wire(), wire()
+    computes(first, notes(1))
+    computes(second, notes(1))
+    assert noticed == []
+    second.step(list)
+    second.step(list)
+    assert noticed == [("untraced", OTHER_PROCESS)]
+    first._to.close()
+
+
+def test_other_ranks_are_no_other_processes(wire, listener, noticed, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    rank = wire()
+    computes(rank, notes(1))
+    rank.step(list)
+    assert (rank.on, noticed) == (False, [])
+
+
+def test_weights_are_kept_after_steps_of_many_operations(wire, tmp_path, listener, monkeypatch):
+    monkeypatch.setattr("guest.trace.wire.GROWTH_OPERATIONS", 5)
+    made = wire()
+    made.settings |= {"keep": 0, "growth": 3}
+    for _ in range(2):
+        for _ in range(4):
+            computes(made, notes(1))
+        made.step(list)
+    assert (tmp_path / "weights-2.npz").exists()
+    made._to.close()
