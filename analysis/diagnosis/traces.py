@@ -66,6 +66,8 @@ def verdict(trace: Trace) -> str:
     what = trace.workload.computes_with or "a project"
     pair = f"{trace.workload.name} ({what}, {trace.variant}) on {first} and {second}"
     if trace.outcome is Outcome.EQUAL:
+        if trace.workload.project is not None:
+            return f"{pair}: equal to the last bit in all {trace.operations:,} operations"
         compared = ", ".join(s for s in STATES if s != "gradients" or trace.workload.framework == "torch")
         return f"{pair}: equal to the last bit in {trace.steps} steps ({compared})"
     why = WHY.get(trace.outcome) or started(trace)

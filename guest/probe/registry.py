@@ -63,10 +63,14 @@ def operations() -> tuple[Operation, ...]:
     return tuple(found)
 
 
-def setting_of(framework: Framework, op: str) -> str | None:
-    """What governs an operation, as the framework calls it (`aten.mm.default`, `MatMul`), for a person; None
-    for one that the registry does not know."""
+def setting_of(framework: Framework, op: str, dtype: str = "float32") -> str | None:
+    """What governs an operation of this type, as the framework calls it (`aten.mm.default`, `MatMul`), for a
+    person; None for one that the registry does not know."""
     found = _covered(framework).get(base_name(op))
+    if found == "oneDNN" and dtype == "float64":  # it has no convolution of that
+        found = "gemm"
+    if found == "gemm" and framework is Framework.TORCH and dtype in ("bfloat16", "float16"):
+        found = "low_precision_gemm"
     return None if found is None else str(_registry()["settings"][framework][found])
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
+from torch.utils.data._utils import fetch
 
 from guest.records.trace import TensorNote
 from guest.trace.torch_log import OperationLog, readable, tensors_of, typed_bits
@@ -33,6 +34,9 @@ def start(wire: Wire, set_threads: Callable[[int], None], write: Callable[..., N
     first_call.settle()  # it would differ from run to run
     log = ProgramLog(wire, set_threads, lambda: write("untraced", what=UNSEEN_THREAD))
     log.hooks()
+    if not wire.settings["loading"]:
+        for fetcher in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
+            fetcher.fetch = log.unlogged(fetcher.fetch)  # type: ignore[method-assign]
     log.__enter__()  # type: ignore[no-untyped-call]
 
 
@@ -95,6 +99,16 @@ class ProgramLog(OperationLog):  # type: ignore[no-untyped-call]
 
     def _line(self, frame: FrameType | None) -> tuple[str, str]:
         return self._wire.line(frame, ("torch",))
+
+    def unlogged(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, whose operations are not logged."""
+
+        @functools.wraps(function)
+        def quiet(*args: Any, **kwargs: Any) -> Any:
+            with _disable_current_modes():
+                return function(*args, **kwargs)
+
+        return quiet
 
     # ---- the operations ----------------------------------------------------------------------
 

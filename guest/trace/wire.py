@@ -34,7 +34,8 @@ END, LIMIT = b"end", b"limit"  # the last line: the program's end, or that of wh
 
 class Settings(TypedDict):
     """`keep` is the number of the operation whose outputs are wanted, and `growth` the steps after it;
-    operations named in `hold` run on one thread."""
+    operations named in `hold` run on one thread; `loading`: also what a DataLoader computes in the process
+    itself is traced."""
 
     library: str
     folder: str  # outside the program's: socket, kept arrays
@@ -43,6 +44,7 @@ class Settings(TypedDict):
     keep: int | None
     growth: int
     hold: list[str]
+    loading: bool
 
 
 @contextmanager

@@ -39,6 +39,7 @@ WHAT = {
     "outside the frameworks, or from another thread or process, such as a DataLoader worker",
     "unrepeatable": "the program does not repeat itself on the same {factor}",
 }
+NOT_ALL = "an operation differs, and not all of its inputs can be compared"
 
 
 @click.command(cls=ProgramCommand)
@@ -269,6 +270,7 @@ def _program_summary(found: ProgramTrace, cpus: tuple[int, ...], vary: str, fold
     from analysis.diagnosis.traces import governed
     from guest.records.printable import counted
     from guest.records.trace import Outcome
+    from orchestrator.experiments.trace_program import UNKNOWN
     from orchestrator.programs.conditions import CURE_NEEDS_SEED, INSTRUCTION_SET, THREADS, given
 
     program = shlex.join(found.command)
@@ -287,7 +289,9 @@ def _program_summary(found: ProgramTrace, cpus: tuple[int, ...], vary: str, fold
             *(f"note: {note}" for note in found.notes),
         ]
     where = f"step {found.step}, after {found.operations:,} equal operations"
-    lines = [f"{pair}{held}: {WHAT[found.outcome].format(factor=found.factor)} ({where})"]
+    unknown = found.outcome is Outcome.UNLOCATED and UNKNOWN in found.notes
+    what = NOT_ALL if unknown else WHAT[found.outcome].format(factor=found.factor)
+    lines = [f"{pair}{held}: {what} ({where})"]
     origin = found.origin
     if origin is None:
         labels = (found.unrepeatable, found.unrepeatable) if found.unrepeatable else found.sides
@@ -327,10 +331,11 @@ def _program_summary(found: ProgramTrace, cpus: tuple[int, ...], vary: str, fold
         )
     lines += [f"note: {note}" for note in found.notes]
     if not by_threads:
-        cured = found.factor == INSTRUCTION_SET
+        cured = found.factor == INSTRUCTION_SET and found.framework == "torch" and found.seed is not None
         return [*lines, "", f"next: vbstudy try --exact --vary isa{options} -- {program}"] if cured else lines
     if found.framework != "torch":
-        return [*lines, "", f"next: vbstudy harden{options} -- {program}"]
+        cure = CURE_NEEDS_SEED if found.seed is None else f"vbstudy harden{options} -- {program}"
+        return [*lines, "", f"next: {cure}"]
     held_next = " ".join(f"--hold {op}" for op in (*found.hold, origin.op))
     if found.seed is None:
         again = f"  vbstudy trace {held_next} --replay{options} -- {program}"

@@ -81,7 +81,7 @@ def interpreter(study: Study | None) -> str:
 
 def unknown(framework: Framework, store: Store) -> tuple[str, ...]:
     """Operations of the study's traced workloads that the registry does not know."""
-    traces = [trace for trace in store.stored_traces() if trace.workload.framework is framework]
+    traces = [trace for trace in store.stored_traces() if trace.workload.computes_with is framework]
     ops = {op for trace in traces for op in trace.unknown}
     return tuple(sorted(op for op in ops if registry.setting_of(framework, op) is None))
 

@@ -41,7 +41,7 @@ from guest.records.trace import (
     TraceAnswer,
 )
 from guest.trace.hash import hash_arrays
-from orchestrator.experiments.trace_compare import compare, first_difference, origin_of
+from orchestrator.experiments.trace_compare import compare, dtype_of, first_difference, origin_of
 from orchestrator.experiments.trace_guests import TraceGuest, sides
 from orchestrator.store.store import Store, now
 from orchestrator.study.schema import Study
@@ -138,7 +138,7 @@ class Tracer:
             outcome=compared.outcome,
             operations=len(logs[0]),
             origins=tuple(self._origins(step, logs, compared.origins)),
-            unknown=tuple(sorted({n.op for log in logs for n in log if self._setting(n.op) is None})),
+            unknown=tuple(sorted({n.op for log in logs for n in log if self._setting(n) is None})),
         )
 
     # ---- the tasks ---------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class Tracer:
                     (a.get_tensor(f"{position}/{i}"), b.get_tensor(f"{position}/{i}"), output.dtype)
                     for i, output in enumerate(note.outputs)
                 )
-                yield origin_of(note, outputs, self._setting(note.op) or "")
+                yield origin_of(note, outputs, self._setting(note) or "")
 
     def _growth(self, step: int, notes: Sequence[tuple[StepNote, ...]]) -> Iterator[Growth]:
         size = max(answer.weights_bytes for answer in self._answers)
@@ -236,9 +236,9 @@ class Tracer:
 
     # ---- the result --------------------------------------------------------------------------
 
-    def _setting(self, op: str) -> str | None:
+    def _setting(self, note: OpNote) -> str | None:
         """Of an operation; None: the registry does not know it."""
-        return registry.setting_of(self.sides[0].spec.workload.network_framework, op)
+        return registry.setting_of(self.sides[0].spec.workload.network_framework, note.op, dtype_of(note))
 
     def _reproduced(self, notes: list[tuple[StepNote, ...]]) -> None:
         """Whether the stored runs' own hashes come out again."""

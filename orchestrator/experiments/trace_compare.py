@@ -92,6 +92,11 @@ def origin_of(note: OpNote, outputs: Iterable[tuple[np.ndarray, np.ndarray, str]
     )
 
 
+def dtype_of(note: OpNote) -> str:
+    """That in which it computes: of its first input that has one, else of its output."""
+    return next((t.dtype for t in (*note.inputs, *note.outputs) if "float" in t.dtype), "")
+
+
 def shown(tensor: TensorNote) -> str:
     """`conv1.weight float32[6, 1, 5, 5]`, with ` channels_last` behind it where it lies so."""
     return f"{tensor.name} {tensor.dtype}{list(tensor.shape)} {tensor.layout}".strip()

@@ -162,6 +162,7 @@ class Runs:
             "keep": keep,
             "growth": GROWTH_STEPS,
             "hold": list(self.ask.hold),
+            "loading": "workers" not in condition.hook,
         }
         env = environment(condition, self.ask.seed, control, out, work, self.library, hooks=str(hooks)) | {
             "VBSTUDY_TRACE": json.dumps(settings),
@@ -219,6 +220,11 @@ class Pair:
     def framework(self) -> str:
         """Of the operations that were read; with two in one program, the one that began last."""
         return self._sides[0].frameworks[-1]
+
+    @property
+    def limited(self) -> bool:
+        """Whether they were ended after as many steps as were asked for."""
+        return any(side.limit for side in self._sides)
 
     def drain(self) -> None:
         """To the end of both."""

@@ -21,9 +21,9 @@ from analysis.diagnosis.traces import apart, floats
 from guest.probe import registry
 from guest.projects import randomness
 from guest.records.run import RECORDING, Framework
-from guest.records.trace import NOT_COMPARED, Growth, Origin, Outcome
+from guest.records.trace import NOT_COMPARED, Growth, OpNote, Origin, Outcome
 from orchestrator.agent import archive
-from orchestrator.experiments.trace_compare import hashes, origin_of, shown
+from orchestrator.experiments.trace_compare import dtype_of, hashes, origin_of, shown
 from orchestrator.experiments.trace_pair import GROWTH_STEPS, Ask, Logged, Met, Pair, Runs
 from orchestrator.programs import folders
 from orchestrator.programs.conditions import Condition
@@ -33,6 +33,7 @@ NOT_HELD = (
     "--hold {}: no operation of that name ran up to here, so nothing was held; write its name as trace "
     "prints it, such as aten.mm.default, or the short one, mm"
 )
+LIMITED = "the comparison ended with optimizer step {:,}: --steps compares more"
 UNKNOWN = (
     "an input of this operation is not compared (sparse, nested, or of a class with a dispatch of its own): "
     "whether the inputs differ is not known"
@@ -91,7 +92,9 @@ class _Tracer:
         with self.runs.pair(a, b) as pair:
             met = pair.meet()
             self.framework = pair.framework
+            limited = pair.limited
         if met.outcome is Outcome.EQUAL:
+            self.runs.notes += [LIMITED.format(met.step)] * limited
             return self._found(met)
         self.say(f"operation {met.index + 1:,} differs; again, to see whether both repeat themselves")
         if met.outcome is Outcome.UNLOCATED:
@@ -159,7 +162,7 @@ class _Tracer:
     def _origin(self, pair: Pair, met: Met) -> Origin:
         logged = met.sides[0]
         assert logged is not None  # noqa: S101  (Outcome.OPERATION has both)
-        found = origin_of(logged.note, pair.arrays("outputs"), _setting(self.framework, logged.note.op))
+        found = origin_of(logged.note, pair.arrays("outputs"), _setting(self.framework, logged.note))
         if found.elements and not found.differing:
             self.runs.notes.append(
                 f"the first {found.elements:,} elements are compared; those behind them differ"
@@ -194,9 +197,9 @@ def _length(bits: np.ndarray, dtype: str) -> float:
     return 0.0 if numbers is None else float(np.linalg.norm(numbers[np.isfinite(numbers)].astype(np.float64)))
 
 
-def _setting(framework: str, op: str) -> str:
+def _setting(framework: str, note: OpNote) -> str:
     known = framework in tuple(Framework)
-    return (registry.setting_of(Framework(framework), op) or "") if known else ""
+    return (registry.setting_of(Framework(framework), note.op, dtype_of(note)) or "") if known else ""
 
 
 def _place(logged: Logged | None) -> str:

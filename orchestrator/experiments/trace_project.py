@@ -87,7 +87,7 @@ def _trace(
         steps=found.steps,
         step=found.step,
         differs="" if found.step is None else "operations",
-        operations=found.operations,
+        operations=found.operations + bool(found.origin),
         origins=(found.origin,) if found.origin else (),
         unknown=(found.origin.op,) if found.origin and not found.origin.setting else (),
         growth=found.growth,

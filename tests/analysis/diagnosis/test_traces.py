@@ -9,7 +9,7 @@ from analysis.figures.style import alone
 from analysis.load.study import load_study
 from analysis.pipeline import analyze
 from guest.records.codec import RecordError, seal
-from guest.records.run import Framework, ThreadSpec
+from guest.records.run import Framework, ProjectSpec, ThreadSpec
 from guest.records.trace import TRACE, Growth, Origin, Outcome, Phase, Side, Trace, decode
 from tests import factories
 
@@ -90,6 +90,16 @@ def test_equality_is_said_with_the_number_of_steps():
     keras = factories.workload(framework=Framework.TENSORFLOW)
     assert "gradients" in verdict(found)
     assert "gradients" not in verdict(trace(outcome=Outcome.EQUAL, origins=(), workload=keras))
+
+
+def test_of_a_project_the_operations_are_said_to_be_equal_which_are_what_was_compared():
+    project = ProjectSpec(
+        source=".", commit="", command=("python", "t.py"), requirements="", metrics=(), predictions="",
+        weights="w.pt", timeout_s=None, disk_limit_mib=1,
+    )  # fmt: skip
+    workload = factories.workload(framework=None, model="", dataset="", project=project)
+    found = trace(outcome=Outcome.EQUAL, step=None, steps=0, origins=(), workload=workload)
+    assert verdict(found).endswith("equal to the last bit in all 54 operations")
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SEQUENCE, Outcome.UNLOCATED, Outcome.UNREPEATABLE])

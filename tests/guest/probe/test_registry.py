@@ -132,3 +132,18 @@ def test_entries_of_other_settings_leave_none_to_their_order(framework):
     names = [name for names in own.values() for name in names]
     assert len(names) == len(set(names))
     assert {name for name, found in settings.items() if len(found) > 1} <= set(names) <= set(settings)
+
+
+@pytest.mark.parametrize(
+    ("framework", "op", "dtype", "setting"),
+    [
+        (Framework.TORCH, "aten.convolution.default", "float64", "BLAS library's gemm, MKL"),
+        (Framework.TORCH, "aten.convolution.default", "bfloat16", "oneDNN's primitives"),
+        (Framework.TORCH, "aten.mm.default", "bfloat16", "oneDNN's or the BLAS library's gemm"),
+        (Framework.TORCH, "aten.mm.default", "float64", "BLAS library's gemm, MKL"),
+        (Framework.TENSORFLOW, "Conv2D", "float64", "Eigen's gemm"),
+        (Framework.TENSORFLOW, "MatMul", "bfloat16", "Eigen's gemm"),
+    ],
+)
+def test_what_governs_depends_on_the_type(framework, op, dtype, setting):
+    assert setting in setting_of(framework, op, dtype)

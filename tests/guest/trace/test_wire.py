@@ -29,7 +29,7 @@ def wire(tmp_path, listener, noticed):
     """Makes that of one process of the program."""
     settings: Settings = {
         "library": "", "folder": str(tmp_path), "root": "/", "steps": 1, "keep": None, "growth": 0,
-        "hold": [],
+        "hold": [], "loading": True,
     }  # fmt: skip
     return lambda: Wire(settings, lambda kind, what: noticed.append((kind, what)))
 

@@ -12,7 +12,7 @@ from guest.records.trace import Growth, Origin, Outcome
 from orchestrator.cli import main as cli
 from orchestrator.cli.options import PROGRAM, Options
 from orchestrator.cli.trace import _program_summary
-from orchestrator.experiments.trace_program import ProgramTrace
+from orchestrator.experiments.trace_program import UNKNOWN, ProgramTrace
 from orchestrator.programs.conditions import INSTRUCTION_SET, THREADS
 
 FOLDER = "/a b"
@@ -87,6 +87,29 @@ def test_what_trace_advises_repeats_the_settings(parsed, settings, cpus, vary, n
         assert (values["program"], values["cpus"]) == (trace.command, cpus)
         assert values.get("vary") in ((None, "threads") if vary == "threads" else (vary,))
         assert values.get("replay") or values["seed"] == trace.seed
+
+
+@pytest.mark.parametrize(
+    ("settings", "advised"),
+    [
+        ({"framework": "jax", "seed": None}, "next: a cure can be found once a seed fixes"),
+        ({"factor": INSTRUCTION_SET, "seed": None}, ""),
+        ({"factor": INSTRUCTION_SET, "framework": "tensorflow"}, ""),
+    ],
+)
+def test_no_cure_is_advised_that_vbstudy_does_not_have(settings, advised):
+    text = "\n".join(_program_summary(found(**settings), (2,), "threads", Path(FOLDER)))
+    assert "vbstudy" not in text
+    assert advised in text
+    assert ("next:" in text) == bool(advised)
+
+
+def test_inputs_that_cannot_be_compared_are_not_said_to_differ():
+    unlocated = {"outcome": Outcome.UNLOCATED, "origin": None, "at": ("a", "b")}
+    text = "\n".join(_program_summary(found(**unlocated, notes=(UNKNOWN,)), (), "threads", Path(FOLDER)))
+    assert "an operation differs, and not all of its inputs can be compared (step 1" in text
+    text = "\n".join(_program_summary(found(**unlocated), (), "threads", Path(FOLDER)))
+    assert "the inputs of an operation differ" in text
 
 
 @pytest.mark.parametrize("differing", [0, 3])

@@ -236,6 +236,18 @@ def test_a_program_that_does_not_repeat_itself_is_named_first(traced):
 def test_equal_runs_are_compared_to_the_limit_of_steps(traced):
     found = traced("invariant", "--steps", "2")
     assert (found["outcome"], found["steps"], found["step"]) == ("equal", 2, None)
+    assert found["notes"] == ["the comparison ended with optimizer step 2: --steps compares more"]
+
+
+@pytest.mark.needs("studies")
+def test_what_a_loader_computes_in_the_process_itself_is_no_other_operation_than_a_workers(traced, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import torch\nfrom torch.utils.data import DataLoader\nif __name__ == '__main__':\n"
+        "    for batch in DataLoader(torch.ones(4, 3), 2):\n        print(batch.exp().sum())\n"
+    )
+    found = traced("train", "--vary", "workers", cpus="1", folder=tmp_path)
+    assert (found["outcome"], found["sides"]) == ("equal", ["0 workers", "2 workers"])
+    assert found["operations"] >= 4
 
 
 @pytest.mark.parametrize(
