@@ -32,6 +32,7 @@ from orchestrator.programs.try_verdicts import (
     Compared,
     LevelVerdict,
     Trial,
+    bytes_only,
     decide,
     overall,
     unrepeated,
@@ -337,5 +338,8 @@ def _next(report: Report, cpus: Sequence[int], vary: str) -> list[str]:
         return found if report.exact else [*found, f"next: vbstudy try --exact{options} -- {program}"]
     if report.answer is Answer.INCONCLUSIVE and report.seed is not None:
         why = "the seed does not reach every generator, or the program does not repeat itself"
+        if all(bytes_only(v) for v in report.verdicts if v.answer is Answer.INCONCLUSIVE):
+            why = "only bytes that were not read as numbers do not repeat: they may hold times or names, or "
+            why += "the seed does not reach every generator"
         return ["", why, f"next: vbstudy try --replay{given(cpus, None, vary)} -- {program}"]
     return []

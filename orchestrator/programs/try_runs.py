@@ -4,6 +4,7 @@ declared anywhere."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import shlex
@@ -24,7 +25,7 @@ from orchestrator.errors import UnmetError
 from orchestrator.programs import folders
 from orchestrator.programs.conditions import Condition
 from orchestrator.programs.try_files import FileSeen, Role, by_name, numbers, read, role_of
-from orchestrator.programs.try_verdicts import WARNING, Trial
+from orchestrator.programs.try_verdicts import WARNING, Trial, comparable, passes
 from orchestrator.study.plan import program_spec
 from orchestrator.text import Say
 from vbstudy.exact import launch
@@ -34,6 +35,7 @@ IN_MEMORY = "weights in memory at the end"
 RUN = "run"
 OURS = (prepare.HOOKS, prepare.NOTICED, prepare.REPORTED, randomness.FOLDER)  # beside the copy
 LINES_SHOWN = 5
+TEXTS = (".log", ".txt", ".out", ".yaml", ".yml", ".md")
 LINES_COMPARED = 100_000
 LONG = (
     f"of the output the first {LINES_COMPARED:,} lines, at most {command.LOG_LIMIT_BYTES >> 20} MiB, were "
@@ -166,8 +168,8 @@ def _once(
         role = role_of(name)
         values, words = ({}, None) if role is Role.PREDICTIONS else numbers(path)
         metrics |= {f"{name}: {key}": each for key, each in values.items()}
-        if words or not values:
-            files[name] = words or read(path, role)
+        if words or all(passes(key) for key in values):
+            files[name] = words or _text(path, role) or read(path, role)
     files |= dict(_reported(out / prepare.REPORTED))
     for name, path in _outside(noticed, work):  # before the next run overwrites them
         if (role := role_of(name)) is not Role.OTHER:
@@ -189,6 +191,19 @@ def _once(
     remarks = [] if condition.exact else notices.remarks(noticed, condition.asked)
     long = [] if whole else [LONG]
     return trial, noticed, [*remarks, *random_notes, *unread, *stray, *long]
+
+
+def _text(path: Path, role: Role) -> FileSeen | None:
+    """A file of text, by what is comparable in it; None for another file."""
+    if role is not Role.OTHER or path.suffix not in TEXTS or path.stat().st_size > command.LOG_LIMIT_BYTES:
+        return None
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except UnicodeDecodeError:
+        return None
+    digest = hashlib.sha256("\n".join(filter(None, map(comparable, lines))).encode()).hexdigest()
+    caveat = "compared line by line, but for times and thread counts"
+    return FileSeen(role=role, digest=digest, parsed=False, caveat=caveat)
 
 
 def in_place(argv: Sequence[str], folder: Path, work: Path) -> list[str]:

@@ -21,9 +21,11 @@ LEVELS = (BITWISE, PREDICTIONS, METRIC)  # the output counts where there is noth
 NO_RESULT = re.compile(
     r"(?:(?<![a-z])|(?-i:(?<=[a-z])(?=[A-Z])))"  # words: neither `sentiment` nor `parsec`, but `fitTime`
     r"(?:(?:run|wall|date|up|real|cpu|step|epoch|train|fit)?time(?:s|r|rs|stamps?)?|took|secs?|seconds?|elapsed|"
-    r"eta|durations?|speed(?:up)?|throughput|per_second|ms(?=$|/|[ _]per)|date|pid|memory|[nm]?threads?|"
+    r"eta|durations?|speed(?:up)?|throughput|latency|per_second|ms(?=$|/|[ _]per)|dt|date|pid|"
+    r"mem(?:ory)?|rss|ram|mfu|[nm]?threads?|"
     r"[nm]?cpus?|[nm]?cores?|[nm]?workers?|(?:multi)?process(?:es|ing|ors?)?|port|gib?|mib?|usage|wall|clock|fps|[kmgtp]?flops)(?![a-z])|"
-    r"/s\b|(?:^|[._ -])(?:id|uu?id|session)$|(?:^|[. ])(epoch|step|iter|iteration|batch|seed|line)$",
+    r"/s\b|(?:^|[._ -])(?:id|uu?id|session)$|(?:^|[. ])(epoch|step|iter|iteration|batch|seed|line|data)$|"
+    r"\b(?:done|finished|completed|ended|trained|loaded) (?:in|after)$",
     re.IGNORECASE,
 )
 MEASURES = (
@@ -119,10 +121,20 @@ def decide(trials: Sequence[Trial]) -> tuple[LevelVerdict, ...]:
 def overall(verdicts: Sequence[LevelVerdict], levels: Sequence[str] = LEVELS) -> Answer:
     """Over these levels: the first that holds of matters, inconclusive, same, nothing seen. The output
     counts where nothing else was compared."""
-    answers = {v.answer for v in verdicts if v.level in levels}
+    answers = {v.answer for v in verdicts if v.level in levels and not bytes_only(v)}
+    if answers <= {Answer.ABSENT}:
+        answers = {v.answer for v in verdicts if v.level in levels}
     if answers <= {Answer.ABSENT} and levels == LEVELS:
         answers = {v.answer for v in verdicts if v.level == OUTPUT}
     return first_shown(answers)
+
+
+def bytes_only(verdict: LevelVerdict) -> bool:
+    """Whether all that does not repeat at a level are bytes that nobody can read, as of a log or a plot: they
+    may hold times and names."""
+    unrepeated = [one for one in verdict.compared if one.answer is Answer.INCONCLUSIVE]
+    unread = [one for one in unrepeated if not one.certain and one.kind == Role.OTHER]
+    return verdict.answer is Answer.INCONCLUSIVE and bool(unrepeated) and unread == unrepeated
 
 
 def first_shown(answers: Collection[Answer]) -> Answer:
@@ -141,10 +153,13 @@ def _judge(level: str, compared: Sequence[Compared], constants: int = 0) -> Leve
     # What was read beats bytes that do not repeat, but not those of a model where no model was read.
     read = {each.kind for each in compared if each.certain}
     models = {Role.WEIGHTS.value, Role.PREDICTIONS.value} - read
+    # A result that repeats beats numbers that are none and do not.
+    repeats = any(each.result and each.answer is not Answer.INCONCLUSIVE for each in compared)
     deciding = [
         each
         for each in compared
-        if each.certain or not read or each.answer is Answer.MATTERS or each.kind in models
+        if (each.certain or not read or each.answer is Answer.MATTERS or each.kind in models)
+        and (each.result or not repeats or each.answer is not Answer.INCONCLUSIVE)
     ]
     answer = first_shown({each.answer for each in deciding if each.result or each.answer is not Answer.SAME})
     order = sorted(compared, key=lambda each: (SHOWN_FIRST.index(each.answer), not each.result))
@@ -259,9 +274,9 @@ def _numbers(trials: Sequence[Trial]) -> tuple[list[Compared], int]:
         bare = name.split(" @ ")[0]
         values = [trial.metrics.get(name, ()) for trial in trials]
         key = bare.rpartition(": ")[2]
-        if _passes(key) or _echoes(trials, values):
-            continue
         result = bool(RESULT.search(key))
+        if passes(key) or (not result and _echoes(trials, values)):
+            continue
         ends = list(dict.fromkeys(v[-1] for v in values if v))
         count = max(map(len, values))
         remark = _listed(ends) + (f", last of {count}" if count > 1 else "")
@@ -275,7 +290,8 @@ def _numbers(trials: Sequence[Trial]) -> tuple[list[Compared], int]:
     return compared, constants
 
 
-def _passes(name: str) -> bool:
+def passes(name: str) -> bool:
+    """Whether a number of this name changes from run to run and is no result, as a time."""
     return bool(NO_RESULT.search(name)) and not MEASURE.search(name)
 
 
@@ -296,7 +312,7 @@ def comparable(line: str) -> str:
     """A line of output without what changes from run to run; "" for one that says nothing of results."""
     if WARNING.search(line):
         return ""
-    line = PAIR.sub(lambda m: m[0].replace(m["value"], "#") if _passes(m["name"]) else m[0], line)
+    line = PAIR.sub(lambda m: m[0].replace(m["value"], "#") if passes(m["name"]) else m[0], line)
     line = PASSING.sub("#", line)
     if not ABOUT_MACHINE.search(line):
         return line
@@ -322,12 +338,17 @@ def _output(trials: Sequence[Trial]) -> LevelVerdict:
     if not any(texts):
         return LevelVerdict(level=OUTPUT, answer=Answer.ABSENT, compared=())
     unrepeated = None
+    # The same lines in another order may come from processes that print at the same time.
+    ordered = len({tuple(sorted(text)) for text in texts}) > 1
     for i in range(max(map(len, texts))):
         seen = [text[i] if i < len(text) else None for text in texts]
         if len(set(seen)) == 1:
             continue
         # With # for the thread count, which a program may say.
-        said = {t and re.sub(rf"\b{trial.threads}\b", "#", t) for trial, t in zip(trials, seen, strict=True)}
+        said = {
+            t if t is None or MEASURE.search(t) else re.sub(rf"\b{trial.threads}\b", "#", t)
+            for trial, t in zip(trials, seen, strict=True)
+        }
         if len(said) == 1:
             continue
         versions = {
@@ -337,7 +358,7 @@ def _output(trials: Sequence[Trial]) -> LevelVerdict:
         shown = "\n".join(versions[text] for text in list(dict.fromkeys(seen))[:2])
         number = next(lines[i][1] for lines in printed if i < len(lines))
         found = _compared(trials, TEXT, f"line {number}", seen, shown)
-        if found.answer is Answer.MATTERS:
+        if found.answer is Answer.MATTERS and ordered:
             return LevelVerdict(level=OUTPUT, answer=Answer.MATTERS, compared=(found,))
         unrepeated = unrepeated or found
     if unrepeated is not None:

@@ -744,3 +744,23 @@ def test_a_folder_that_changes_while_it_is_copied_is_told(tmp_path, capsys):
     told = capsys.readouterr()
     assert code == 0 or "does another process change it?" in told.err or "cannot be copied" in told.err
     assert "Traceback" not in told.err
+
+
+@pytest.mark.parametrize(
+    ("script", "answer"),
+    [
+        ("open('a.csv', 'w').write(f'id,trip_duration\\n1,{a}\\n')", "matters"),
+        ("open('a.json', 'w').write('{\"usage\": %s}' % a)", "matters"),
+        ("open('a.log', 'w').write(f'{datetime.now()} loss {a}\\n')", "matters"),
+        ("open('a.log', 'w').write(f'{datetime.now()} end\\n')", "same"),
+        ("open('a.yaml', 'w').write(f'num_threads: {a}\\n')", "same"),
+        ("open('a.pdf', 'w').write(f'{datetime.now()}'); print('loss', 1)", "same"),
+    ],
+)
+def test_files_of_text_are_compared_but_for_what_passes(tmp_path, capsys, script, answer):
+    (tmp_path / "t.py").write_text(
+        f"import os\nfrom datetime import datetime\na = os.environ['A']\n{script}\n"
+    )
+    command = ["try", "--vary", "env:A=1,2", "--cpus", "1", "--", sys.executable, "t.py"]
+    assert cli.run(["-C", str(tmp_path), "-q", "--json", *command]) == 0
+    assert json.loads(capsys.readouterr().out)["answer"] == answer

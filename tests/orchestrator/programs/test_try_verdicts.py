@@ -1,4 +1,4 @@
-import dataclasses
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -76,7 +76,8 @@ def test_a_result_is_compared_whatever_its_file_or_the_rest_of_its_name_is_calle
 @pytest.mark.parametrize(
     "name",
     ["score_time", "fitTime", "eval_runtime", "train_samples_per_second", "tokens/s", "num_workers",
-     "_timestamp", "timing.json: wall_clock", "step time", "step_ms", "ms per step", "ms/step"],
+     "_timestamp", "timing.json: wall_clock", "step time", "step_ms", "ms per step", "ms/step", "max mem",
+     "data", "latency", "Training finished in"],
 )  # fmt: skip
 def test_times_and_counts_of_the_machine_are_known_by_their_words(name):
     assert decide(trials(metrics=[(name, "1234")]))[2].answer is Answer.ABSENT
@@ -162,7 +163,7 @@ def test_files_of_equal_names_but_for_their_variable_parts_are_told_apart_by_wha
 
 def test_numbers_in_files_whose_names_vary_are_compared():
     runs = [
-        dataclasses.replace(trial, metrics={f"{name}/a.json: loss": ("0.5",)})
+        replace(trial, metrics={f"{name}/a.json: loss": ("0.5",)})
         for trial, name in zip(trials(), ("p", "q", "r", "r"), strict=True)
     ]
     verdict = decide(runs)[2]
@@ -173,6 +174,39 @@ def test_how_many_files_have_times_in_their_names_is_inconclusive():
     later = {"m-*.pt": file("x"), "m-*.pt (2)": file("x")}  # slower, so that two were due
     verdict = decide(trials(files=[later, later, {"m-*.pt": file("x")}, {"m-*.pt": file("x")}]))[0]
     assert (verdict.answer, verdict.compared[0].unrepeated) == (Answer.INCONCLUSIVE, ())
+
+
+def test_a_number_that_is_no_result_does_not_decide_where_a_result_repeats():
+    spread = ("throttle", "1234")
+    assert decide(trials(metrics=[("loss", "1111"), spread]))[2].answer is Answer.SAME
+    assert decide(trials(metrics=[("loss", "1122"), spread]))[2].answer is Answer.MATTERS
+    assert decide(trials(metrics=[("loss", "1232"), spread]))[2].answer is Answer.INCONCLUSIVE
+    assert decide(trials(metrics=[spread]))[2].answer is Answer.INCONCLUSIVE
+
+
+def test_a_result_that_equals_the_thread_count_is_no_thread_count():
+    lines = [["errors: 1"], ["errors: 1"], ["errors: 4"], ["errors: 4"]]
+    verdicts = decide(trials(metrics=[("errors", "1144"), ("width", "1144")], lines=lines))
+    assert [v.answer for v in verdicts[2:]] == [Answer.MATTERS] * 2
+    assert [one.name for one in verdicts[2].compared] == ["errors"]
+
+
+def test_lines_in_another_order_are_no_proof_of_an_effect():
+    lines = [["rank 0", "rank 1"], ["rank 0", "rank 1"], ["rank 1", "rank 0"], ["rank 1", "rank 0"]]
+    assert decide(trials(lines=lines))[-1].answer is Answer.INCONCLUSIVE
+    lines[2:] = [["rank 1", "rank 2"]] * 2
+    assert decide(trials(lines=lines))[-1].answer is Answer.MATTERS
+
+
+def test_bytes_that_nobody_read_do_not_decide_where_metrics_repeat():
+    plots = [{"plot.pdf": replace(file(str(i), parsed=False), role=Role.OTHER)} for i in range(4)]
+    for values, answer in (("1111", Answer.SAME), ("1122", Answer.MATTERS), ("1232", Answer.INCONCLUSIVE)):
+        verdicts = decide(trials(files=plots, metrics=[("loss", values)]))
+        assert verdicts[0].answer is Answer.INCONCLUSIVE
+        assert overall(verdicts) is answer
+    assert overall(decide(trials(files=plots))) is Answer.INCONCLUSIVE
+    pickles = [{"m.pkl": file(str(i), parsed=False)} for i in range(4)]
+    assert overall(decide(trials(files=pickles, metrics=[("loss", "1111")]))) is Answer.INCONCLUSIVE
 
 
 def test_an_exit_status_is_a_result():
@@ -299,12 +333,16 @@ def test_the_answer_stands_first_and_the_next_command_last(answers, first, last)
     assert (lines[0], lines[-1]) == (first, last)
 
 
+def test_bytes_that_do_not_repeat_are_not_put_down_to_a_seed_alone():
+    plots = [{"plot.pdf": replace(file(str(i), parsed=False), role=Role.OTHER)} for i in range(4)]
+    report = replace(made({"bitwise": Answer.INCONCLUSIVE}), verdicts=decide(trials(files=plots)))
+    assert "only bytes that were not read as numbers do not repeat" in text(report)
+
+
 def test_the_bytes_of_a_model_that_cannot_be_read_are_not_called_weights():
     def first(parsed: bool, digests: str) -> str:
         verdicts = tuple(decide(trials(files=[{"m.pkl": file(each, parsed)} for each in digests])))
-        return text(dataclasses.replace(made({}), verdicts=verdicts, answer=overall(verdicts))).splitlines()[
-            0
-        ]
+        return text(replace(made({}), verdicts=verdicts, answer=overall(verdicts))).splitlines()[0]
 
     assert first(True, "aabb") == "The thread count matters: it changes the weights."
     assert first(False, "aabb") == (
@@ -316,8 +354,8 @@ def test_the_bytes_of_a_model_that_cannot_be_read_are_not_called_weights():
 def test_what_repeats_on_one_thread_alone_is_put_down_to_the_threads():
     def told(digests: str, software: str) -> list[str]:
         verdicts = tuple(decide(trials(digests)))
-        report = dataclasses.replace(made({}), verdicts=verdicts, answer=overall(verdicts))
-        return text(dataclasses.replace(report, software={software: "2"})).splitlines()[-3:]
+        report = replace(made({}), verdicts=verdicts, answer=overall(verdicts))
+        return text(replace(report, software={software: "2"})).splitlines()[-3:]
 
     threads, first_call, following = told("aaab", "torch")
     assert "repeats itself on one thread" in threads
@@ -341,7 +379,7 @@ def test_whether_exact_mode_cures_is_said_second_with_its_price():
 
 @pytest.mark.parametrize("plain", [Answer.SAME, Answer.MATTERS])
 def test_exact_mode_is_not_applicable_to_a_program_without_a_framework(plain):
-    report = dataclasses.replace(made({"bitwise": plain}, NOT_APPLICABLE), software={"numpy": "2"})
+    report = replace(made({"bitwise": plain}, NOT_APPLICABLE), software={"numpy": "2"})
     lines = text(report).splitlines()
     assert lines[1].startswith("Exact mode is not applicable: it is for PyTorch and TensorFlow")
     assert "next: vbstudy exact -- python train.py" not in lines
@@ -360,6 +398,6 @@ def test_exact_mode_is_not_applicable_to_a_program_without_a_framework(plain):
     ],
 )  # fmt: skip
 def test_the_next_commands_have_the_seed_and_the_thread_counts_that_were_given(answer, settings, commands):
-    report = dataclasses.replace(made({"bitwise": answer}), **{"seed": 7, **settings})
+    report = replace(made({"bitwise": answer}), **{"seed": 7, **settings})
     told = [line.partition("vbstudy ")[2] for line in text(report, (1, 2, 4)).splitlines()]
     assert list(filter(None, told)) == [f"{command} -- python train.py" for command in commands]
