@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
-from torch.utils.data._utils import fetch
+from torch.utils.data import dataloader
 
 from guest.records.trace import TensorNote
 from guest.trace.torch_log import OperationLog, readable, tensors_of, typed_bits
@@ -35,8 +35,9 @@ def start(wire: Wire, set_threads: Callable[[int], None], write: Callable[..., N
     log = ProgramLog(wire, set_threads, lambda: write("untraced", what=UNSEEN_THREAD))
     log.hooks()
     if not wire.settings["loading"]:
-        for fetcher in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
-            fetcher.fetch = log.unlogged(fetcher.fetch)  # type: ignore[method-assign]
+        # With workers, also the sampler is asked at other times.
+        for loads, name in (dataloader.DataLoader, "__iter__"), (dataloader._BaseDataLoaderIter, "__next__"):
+            setattr(loads, name, log.unlogged(getattr(loads, name)))
     log.__enter__()  # type: ignore[no-untyped-call]
 
 

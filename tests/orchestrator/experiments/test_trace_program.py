@@ -243,11 +243,11 @@ def test_equal_runs_are_compared_to_the_limit_of_steps(traced):
 def test_what_a_loader_computes_in_the_process_itself_is_no_other_operation_than_a_workers(traced, tmp_path):
     (tmp_path / "train.py").write_text(
         "import torch\nfrom torch.utils.data import DataLoader\nif __name__ == '__main__':\n"
-        "    for batch in DataLoader(torch.ones(4, 3), 2):\n        print(batch.exp().sum())\n"
+        "    for batch in DataLoader(torch.ones(12, 3), 2, shuffle=True):\n        print(batch.exp().sum())\n"
     )
     found = traced("train", "--vary", "workers", cpus="1", folder=tmp_path)
     assert (found["outcome"], found["sides"]) == ("equal", ["0 workers", "2 workers"])
-    assert found["operations"] >= 4
+    assert found["operations"] >= 12
 
 
 @pytest.mark.parametrize(
