@@ -76,22 +76,22 @@ def copy(folder: Path, target: Path) -> Path:
     """The copy of one run. Raises UsageError for what cannot be copied."""
     try:
         shutil.copytree(folder, target, symlinks=True, ignore=left_out)
+        make_writable(target)
+        for link in _leading_out(folder):
+            if not (folder / link).readlink().is_absolute():  # it would lead elsewhere from the copy
+                (target / link).unlink()
+                (target / link).symlink_to(os.path.realpath(folder / link))
     except shutil.Error as error:
         source, _, why = error.args[0][0]
         raise UsageError(f"{source}: cannot be copied: {why}; does another process change it?") from None
     except OSError as error:
         raise UsageError(f"{error.filename or folder}: cannot be copied: {error.strerror}") from None
-    make_writable(target)
     return target.resolve()
 
 
 def notes_of_links(folder: Path) -> tuple[str, ...]:
     """On links by which a run reaches what is not its copy's."""
-    found: list[str] = []
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name not in SKIPPED)
-        paths = [Path(parent) / name for name in (*folders, *sorted(files))]
-        found += [p.relative_to(folder).as_posix() for p in paths if _leads_out(p, folder.resolve())]
+    found = [link.as_posix() for link in _leading_out(folder)]
     told = f"what is written there is {LEFT_ALONE}"
     return (f"links that lead out of the folder: {_few(found)}; {told}",) if found else ()
 
@@ -118,10 +118,17 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join([*names[:NAMED], *(["..."] if names[NAMED:] else [])])
 
 
-def _leads_out(path: Path, folder: Path) -> bool:
-    if not path.is_symlink():
-        return False
-    return path.readlink().is_absolute() or not Path(os.path.realpath(path)).is_relative_to(folder)
+def _leading_out(folder: Path) -> Iterator[Path]:
+    """The links of a copy that lead out of the folder, by their paths in it; absolute ones all do."""
+    for parent, folders, files in os.walk(folder):
+        left = left_out(parent, [*folders, *files])
+        folders[:] = sorted(set(folders) - left)
+        for path in (Path(parent) / name for name in (*folders, *sorted(set(files) - left))):
+            if path.is_symlink() and (
+                path.readlink().is_absolute()
+                or not Path(os.path.realpath(path)).is_relative_to(folder.resolve())
+            ):
+                yield path.relative_to(folder)
 
 
 def left_out(folder: str, names: list[str]) -> set[str]:

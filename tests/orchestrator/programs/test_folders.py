@@ -57,3 +57,22 @@ def test_temporary_folders_do_not_count_in_the_size_and_own_ones_of_such_names_d
         (tmp_path / "vbstudy-try-features" / "file").write_bytes(bytes(20))
         with pytest.raises(UsageError, match="holds more than"):
             folders.check_size(tmp_path)
+
+
+def test_relative_links_that_lead_out_of_the_folder_lead_to_the_same_places_from_its_copy(tmp_path):
+    folder = tmp_path / "a" / "project"
+    for each in (folder / "kept", tmp_path / "a" / "data"):
+        each.mkdir(parents=True)
+    links = {
+        "data": "../data",
+        "kept/runs": "../../runs",  # which the program makes
+        ".venv": "../venv",
+        "inside": "kept",
+        "absolute": str(tmp_path / "a" / "project" / "inside"),
+    }
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+    copy = folders.copy(folder, tmp_path / "copy")
+    found = {p.relative_to(copy).as_posix(): str(p.readlink()) for p in copy.rglob("*") if p.is_symlink()}
+    outside = {"data": str(tmp_path / "a" / "data"), "kept/runs": str(tmp_path / "a" / "runs")}
+    assert found == {name: outside.get(name, links[name]) for name in links if name != ".venv"}
