@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import functools
+import importlib.machinery
 import json
 import os
 import random
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
 
-from vbstudy_imports import AfterImport
+from vbstudy_imports import AfterImport, Library
 
 SETTINGS: dict[str, Any] = json.loads(os.environ["VBSTUDY_HOOK"])
 ROOT: str = SETTINGS["root"]
@@ -269,7 +270,9 @@ def at_end() -> None:
 
 def start() -> None:
     # For `from vbstudy import exact, report`. Last: the program's own modules and an installed vbstudy win.
-    sys.path.append(SETTINGS["library"])
+    # Ahead of the finder that it asks, which would take any folder named vbstudy for the package.
+    library, finders = Library(SETTINGS["library"], last=True), sys.meta_path
+    finders.insert(finders.index(importlib.machinery.PathFinder), library)
     write("start", argv=getattr(sys, "orig_argv", []), python=sys.version.split()[0])
     if SEED is not None:
         random.seed(SEED)

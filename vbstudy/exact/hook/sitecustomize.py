@@ -5,8 +5,6 @@ that would have been imported without it. Light: each Python process of a progra
 from __future__ import annotations
 
 import functools
-import importlib.abc
-import importlib.machinery
 import json
 import os
 import sys
@@ -93,13 +91,6 @@ def _tensorflow(tensorflow):  # type: ignore[no-untyped-def]
 _AFTER: dict[str, Callable[..., None]] = {"torch": _torch, "tensorflow": _tensorflow}
 
 
-class _Library(importlib.abc.MetaPathFinder):
-    """Finds this vbstudy, which the program's Python may lack."""
-
-    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
-        return importlib.machinery.PathFinder.find_spec(name, [_LIBRARY]) if name == "vbstudy" else None
-
-
 def _imported(name, module):  # type: ignore[no-untyped-def]
     try:
         _AFTER[name](module)
@@ -111,7 +102,7 @@ def _imported(name, module):  # type: ignore[no-untyped-def]
 
 
 if _SETTINGS:
-    sys.meta_path[:0] = [_Library(), vbstudy_imports.AfterImport(_AFTER, _imported)]
+    sys.meta_path[:0] = [vbstudy_imports.Library(_LIBRARY), vbstudy_imports.AfterImport(_AFTER, _imported)]
     if _SETTINGS["verbose"]:
         import atexit
 

@@ -41,6 +41,19 @@ class AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
 
+class Library(importlib.abc.MetaPathFinder):
+    """Finds the package vbstudy in `folder`, and nothing else that lies there: the program's Python may lack
+    it, and may have other packages of those names. `last`: where its path has none."""
+
+    def __init__(self, folder: str, *, last: bool = False) -> None:
+        self._folder, self._last = folder, last
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002
+        before = sys.path if self._last else []
+        found = importlib.machinery.PathFinder.find_spec
+        return found(name, [*before, self._folder]) if name == "vbstudy" else None
+
+
 def run_next(file: str) -> None:
     """Runs the sitecustomize that would have been imported without `file`. Only behind its folder: a hook
     before it, as of `vbstudy exact`, has run and would run this one again."""
