@@ -48,7 +48,9 @@ CHECKED = ("bitwise", "predictions", "metric")  # LEVELS of try_verdicts, too he
 @click.option(
     "--exact", is_flag=True, help="Also run in exact mode: do all runs then agree, and at what cost?"
 )
-@click.option("--check", is_flag=True, help="Exit with 1 unless everything compared is the same.")
+@click.option("--check", is_flag=True,
+              help="Exit with 1 unless everything compared is the same; with --exact, in the runs in exact "
+              "mode.")  # fmt: skip
 @click.option("--level", type=click.Choice(CHECKED), default="bitwise",
               help="What --check requires to be equal: all, predictions and metrics, or "
               "metrics alone.")  # fmt: skip
@@ -137,13 +139,15 @@ def try_(
     if save is not None:
         try_saved.write(save, try_saved.saved(command, factor.name, ask.seed, seen))
     data, text = to_json(report), try_report.text(report, cpus or (), vary)
+    own = report.exact.verdicts if report.exact else report.verdicts  # none where exact mode was not measured
     if there is not None and against is not None:
         compared = try_saved.compare(there, try_saved.saved(command, factor.name, ask.seed, seen))
         data |= {"against": to_json(compared)}
         text = f"{try_saved.text(compared, against)}\n\n{text}"
-        judged = list(compared.verdicts.values())
+        labels = [label for label in compared.verdicts if not exact or label.endswith(try_report.EXACT)]
+        judged = [compared.verdicts[label] for label in labels if own]
     else:
-        judged = [report.verdicts]
+        judged = [own]
     result(options, data, text)
     answers = {overall(verdicts, LEVELS[LEVELS.index(level) :]) for verdicts in judged}
     if check and answers != {Answer.SAME}:
@@ -152,7 +156,7 @@ def try_(
             Answer.INCONCLUSIVE: "runs differ within one condition, so the comparison is inconclusive",
             Answer.ABSENT: "nothing was seen that could be compared",
         }[first_shown(answers - {Answer.SAME})]
-        raise UnmetError(f"--check: at level {level} {why}")
+        raise UnmetError(f"--check: {'in exact mode ' if exact else ''}at level {level} {why}")
 
 
 @click.command(context_settings=PROGRAM)

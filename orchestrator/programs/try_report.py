@@ -40,6 +40,7 @@ from orchestrator.programs.try_verdicts import (
 from orchestrator.text import Say
 
 NOT_APPLICABLE: Final = "not applicable"
+EXACT = ", exact"  # ends the label of a condition in exact mode
 SHOWN = 8  # lines of evidence at a level
 NAMES = {PREDICTIONS: "predictions", METRIC: "metrics", OUTPUT: "output"}
 NOTHING_SEEN = {
@@ -93,7 +94,7 @@ def run(ask: Ask, factor: Factor, exact: bool, say: Say) -> tuple[Report, Seen]:
     for one in factor.conditions:
         conditions.append(one)
         if exact:
-            conditions.append(dataclasses.replace(one, label=f"{one.label}, exact", exact=True))
+            conditions.append(dataclasses.replace(one, label=one.label + EXACT, exact=True))
             exactly[conditions[-1].label] = one.label
     seen = try_runs.run(ask, conditions, say)
     verdicts = decide([trial for trial in seen.trials if trial.condition in plain])

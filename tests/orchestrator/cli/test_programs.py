@@ -501,6 +501,40 @@ def test_a_check_that_proves_nothing_fails_and_states_why(tmp_path, capsys, prog
     assert told in capsys.readouterr().err
 
 
+CURED = """\
+import os, sys
+sys.modules["torch"] = sys  # so that exact mode is applicable
+exact = "VBSTUDY_EXACT" in os.environ
+n = len(os.sched_getaffinity(0)) / 8
+print("loss:", 0.5 + n * ({matters}) + ("OTHER" in os.environ and {matters}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("matters", "code", "told"),
+    [
+        ("not exact", 0, ""),
+        ("exact", 1, "in exact mode at level bitwise not everything that was compared is the same"),
+    ],
+)
+def test_a_check_with_exact_mode_is_of_the_runs_with_it_alone(
+    tmp_path, capsys, monkeypatch, matters, code, told
+):
+    (tmp_path / "train.py").write_text(CURED.format(matters=matters))
+    options = ["--exact", "--cpus", "1,2", "--runs", "2", "--", sys.executable, "train.py"]
+    command = ["-C", str(tmp_path), "-q", "try"]
+    assert cli.run([*command, "--check", "--save", str(tmp_path / "s"), *options]) == code
+    assert told in capsys.readouterr().err
+    monkeypatch.setenv("OTHER", "")  # which another machine has
+    assert cli.run([*command, "--check", "--against", str(tmp_path / "s"), *options]) == code
+
+
+def test_a_check_with_exact_mode_fails_where_it_is_not_applicable(tmp_path, capsys):
+    program = ["--exact", "--cpus", "1,2", "--runs", "2", "--", sys.executable, "-c", "print('loss: 1')"]
+    assert cli.run(["-C", str(tmp_path), "-q", "try", "--check", *program]) == 1
+    assert "in exact mode at level bitwise nothing was seen" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("vary", "labels", "expression"),
     [
