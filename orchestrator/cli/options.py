@@ -81,19 +81,18 @@ class ProgramCommand(click.Command):
         return pieces if "PROGRAM" in str(pieces) else [*pieces, "[-- PROGRAM ...]"]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--" in args:
-            i = args.index("--")
-            args, program = args[:i], args[i + 1 :]
-            if not program:
-                raise click.UsageError("no program is named after `--`: write -- python train.py", ctx)
+        dashes = args.index("--") if "--" in args else len(args)
+        begins = dashes - len(self._undashed(ctx, args[:dashes]))
+        program = args[begins:] if begins < dashes else args[dashes + 1 :]
+        if dashes < len(args) and not program:
+            raise click.UsageError("no program is named after `--`: write -- python train.py", ctx)
+        if program:
             ctx.meta[PROGRAM] = tuple(program)
-        elif program := self._undashed(ctx, args):
-            args = args[: -len(program)]
-            ctx.meta[PROGRAM] = tuple(program)
+        args = args[:begins]
         return super().parse_args(ctx, args)
 
     def _undashed(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """A program without `--`: what begins with a word that is no option, nor names a stored run."""
+        """A program without `--` before it: what begins with a word that is no option and no stored run."""
         parser = self.make_parser(ctx)
         parser.allow_interspersed_args = False
         values, rest, _ = parser.parse_args(args=list(args))

@@ -214,6 +214,10 @@ def test_a_program_that_fails_ends_with_one_and_its_last_lines(tmp_path, capsys)
         (["harden", "--seed", "3"], 2, "--seed and --timeout need a program"),
         (["harden", "--"], 2, "no program is named after `--`"),
         (["harden", "--", "true"], 1, "nothing can be compared"),
+        (["try", "false", "--", "--lr", "3"], 1, "false -- --lr 3: "),
+        (["harden", "false", "--", "--lr", "3"], 1, "false -- --lr 3: "),
+        (["trace", "false", "--", "--lr", "3"], 1, "false -- --lr 3: "),
+        (["trace", "a", "b", "--", "true"], 2, "runs, --workload, --framework and --variant cannot be"),
         (["try", "--timeout", "1", "--", "sleep", "600"], 1, "not done within --timeout = 1"),
     ],
 )
