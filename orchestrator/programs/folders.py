@@ -132,13 +132,20 @@ def _leading_out(folder: Path) -> Iterator[Path]:
 
 
 def left_out(folder: str, names: list[str]) -> set[str]:
-    """What no run gets a copy of: leavings of Python and tools; our own copies, if TMPDIR is in the folder;
-    pipes, sockets and devices."""
+    """What no run gets a copy of: leavings of Python and tools; environments; our own copies, if TMPDIR is in
+    the folder; pipes, sockets and devices."""
     left = shutil.ignore_patterns(*SKIPPED, "*.pyc")(folder, names)
     ours = set(filter(TEMPORARY.fullmatch, names))
     if ours and Path(folder).samefile(tempfile.gettempdir()):
         left |= ours
-    return left | {name for name in names if name not in left and not _plain(Path(folder) / name)}
+    paths = (Path(folder) / name for name in names if name not in left)
+    return left | {path.name for path in paths if not _plain(path) or _is_environment(path)}
+
+
+def _is_environment(path: Path) -> bool:
+    """Of venv or conda, unless a program lies in the same folder; a link to one costs nothing."""
+    marked = any((path / name).exists() for name in ("pyvenv.cfg", "conda-meta"))
+    return marked and not path.is_symlink() and not any(path.glob("*.py"))
 
 
 def _plain(path: Path) -> bool:

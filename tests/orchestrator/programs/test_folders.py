@@ -76,3 +76,19 @@ def test_relative_links_that_lead_out_of_the_folder_lead_to_the_same_places_from
     found = {p.relative_to(copy).as_posix(): str(p.readlink()) for p in copy.rglob("*") if p.is_symlink()}
     outside = {"data": str(tmp_path / "a" / "data"), "kept/runs": str(tmp_path / "a" / "runs")}
     assert found == {name: outside.get(name, links[name]) for name in links if name != ".venv"}
+
+
+def test_environments_of_any_name_are_neither_copied_nor_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "COPY_LIMIT_BYTES", 10)
+    folder = tmp_path / "project"
+    for name, marker in (("env", "pyvenv.cfg"), ("below/conda", "conda-meta"), ("app", "pyvenv.cfg")):
+        (folder / name / "lib").mkdir(parents=True)
+        (folder / name / marker).touch()
+    for name in ("env", "below/conda"):
+        (folder / name / "lib" / "large").write_bytes(bytes(20))
+    (folder / "app" / "train.py").touch()  # an environment was made in the program's folder
+    (folder / "linked").symlink_to("env")
+    folders.check_size(folder)
+    copy = folders.copy(folder, tmp_path / "copy")
+    found = sorted(path.relative_to(copy).as_posix() for path in copy.rglob("*"))
+    assert found == ["app", "app/lib", "app/pyvenv.cfg", "app/train.py", "below", "linked"]
