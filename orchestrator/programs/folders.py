@@ -114,6 +114,11 @@ def notes_of_others(files: Iterable[tuple[str, Path]]) -> tuple[str, ...]:
     return (f"written outside of the folder, {LEFT_ALONE}: {names}",) if found else ()
 
 
+def notes_of_downloads(names: Sequence[str]) -> tuple[str, ...]:
+    """On files that the first run alone wrote outside of its folder."""
+    return (f"written outside of the folder in the first run alone, and not compared: {_few(names)}",)
+
+
 def _few(names: Sequence[str]) -> str:
     return ", ".join([*names[:NAMED], *(["..."] if names[NAMED:] else [])])
 

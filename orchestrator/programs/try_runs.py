@@ -9,7 +9,7 @@ import itertools
 import os
 import shlex
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from guest.machine import fingerprint, threads
@@ -96,6 +96,9 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
         copy = (scratch / RUN / prepare.WORK).resolve()
         others = (file for file in _outside(noticed, copy) if role_of(file[0]) is Role.OTHER)
         notes |= dict.fromkeys(folders.notes_of_others(others))
+    if once := _written_once(trials):
+        trials[0] = replace(trials[0], files={k: v for k, v in trials[0].files.items() if k not in once})
+        notes |= dict.fromkeys(folders.notes_of_downloads(once))
     versions = {
         name: version
         for notice in noticed
@@ -274,6 +277,14 @@ def _outside(noticed: Sequence[notices.Notice], work: Path) -> Iterator[tuple[st
     for path in sorted({Path(str(n.get("path"))) for n in noticed if n["kind"] == "file"}):
         if ours.isdisjoint(path.parents) and os.path.isfile(path):  # noqa: PTH113  (no error for a bad name)
             yield os.path.relpath(path, work) if path.is_relative_to(work.parent) else str(path), path
+
+
+def _written_once(trials: Sequence[Trial]) -> list[str]:
+    """The files outside of all copies that were written in the first run alone; none where later runs wrote
+    others: these may be the same by changing names."""
+    first, *later = ({name for name in trial.files if name.startswith(os.sep)} for trial in trials)
+    others = set[str]().union(*later)
+    return sorted(first - others) if later and others <= first else []
 
 
 def _in_memory(noticed: Sequence[notices.Notice]) -> dict[str, FileSeen]:

@@ -323,6 +323,33 @@ def test_files_outside_of_the_folder_are_compared_or_named(tmp_path, capsys, mon
     assert note.partition(": ")[2].split(", ") == ["../beside.txt", f"{there}/*/b.txt", f"{there}/a.txt"]
 
 
+DOWNLOADS = """\
+import os, pathlib
+if not ({there}):
+    pathlib.Path({name}).write_text("x")
+print("loss: 1")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "bitwise"),
+    [
+        ("'{cache}/resnet.pt'", "os.path.exists('{cache}/resnet.pt')", Answer.ABSENT),
+        ("'{cache}/%d.pt' % len(os.listdir('{cache}'))", "None", Answer.SAME),
+        ("'../resnet.pt'", "os.listdir('{cache}') or os.mkdir('{cache}/x')", Answer.INCONCLUSIVE),
+    ],
+)
+def test_a_model_that_the_first_run_alone_downloads_is_not_compared(tmp_path, capsys, name, there, bitwise):
+    folder, cache = tmp_path / "project", tmp_path / "models"
+    folder.mkdir()
+    cache.mkdir()
+    script = DOWNLOADS.format(name=name.format(cache=cache), there=there.format(cache=cache))
+    report = attempt(folder, capsys, script, "--cpus", "1,2")
+    assert answers(report)["bitwise"] == bitwise
+    note = f"written outside of the folder in the first run alone, and not compared: {cache}/resnet.pt"
+    assert report["notes"] == ([note] if bitwise is Answer.ABSENT else [])
+
+
 def test_a_program_that_no_copy_of_the_folder_has_is_run_where_it_lies(tmp_path, capsys):
     environment = tmp_path / "project" / ".venv" / "bin"
     environment.mkdir(parents=True)
