@@ -28,6 +28,9 @@ LINE_LIMIT_BYTES = 1 << 16
 LAST_LINES = 20
 TRACEBACK, TRACEBACK_LINES = "Traceback (most recent call last):", 200
 AGENT_FRAME = re.compile(r'^  File "[^"\n]*/agent-\w+\.pyz/.*\n(?:    .*\n)*', re.MULTILINE)
+NO_GPU = re.compile(
+    r"No CUDA GPUs are available|torch\.cuda\.is_available\(\) is False|no CUDA-capable device|platform CUDA"
+)
 POLL_S = 0.05
 END_WITHIN_S = 30.0
 LAST_WORDS_S = 2.0
@@ -209,6 +212,8 @@ def _hint(last_lines: str, argv: Sequence[str]) -> str:
         return " (it runs without a terminal)"
     if "ModuleNotFoundError" in last_lines:
         return " (the Python that ran it lacks a module: install it there; one of your own needs PYTHONPATH)"
+    if NO_GPU.search(last_lines):
+        return " (GPUs are hidden from it by CUDA_VISIBLE_DEVICES=-1: have it compute on the CPU)"
     if "not a git repository" in last_lines or "InvalidGitRepositoryError" in last_lines:
         return " (it runs in a copy of its folder, without .git: set GIT_DIR to the absolute path of .git)"
     if "No such file or directory" in last_lines:

@@ -26,7 +26,7 @@ from orchestrator.agent import archive
 from orchestrator.experiments.trace_compare import dtype_of, hashes, origin_of, shown
 from orchestrator.experiments.trace_pair import GROWTH_STEPS, Ask, Logged, Met, Pair, Runs
 from orchestrator.programs import folders
-from orchestrator.programs.conditions import Condition
+from orchestrator.programs.conditions import Condition, notes_of_gpus
 from orchestrator.text import Say
 
 NOT_HELD = (
@@ -68,7 +68,8 @@ def work(ask: Ask, say: Say) -> ProgramTrace:
     UnmetError when it fails."""
     folders.check_size(ask.folder)
     with folders.scratch("vbstudy-trace-", ask.argv) as scratch:
-        runs = Runs(ask=ask, scratch=scratch, library=archive.build().write(scratch))
+        notes = list(notes_of_gpus(ask.factor.conditions))
+        runs = Runs(ask=ask, scratch=scratch, library=archive.build().write(scratch), notes=notes)
         return _Tracer(runs, say).trace()
 
 

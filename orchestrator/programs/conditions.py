@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -76,6 +77,15 @@ def oversubscribed(counts: Iterable[int]) -> tuple[int, ...]:
     """Those above the cores there are."""
     cores = len(host_cores())
     return tuple(sorted({count for count in counts if count > cores}))
+
+
+def notes_of_gpus(conditions: Iterable[Condition]) -> tuple[str, ...]:
+    """On GPUs that the user's own environment names, and runs hide (`threads.environment`)."""
+    name = "CUDA_VISIBLE_DEVICES"
+    own = os.environ.get(name, "")
+    if own in ("", "-1") or any(name in condition.env for condition in conditions):
+        return ()
+    return (f"{name}={own} of your environment is replaced by -1: the program runs without a GPU",)
 
 
 def vary(what: str, counts: Sequence[int] | None) -> Factor:

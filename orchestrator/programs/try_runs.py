@@ -23,7 +23,7 @@ from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import UnmetError
 from orchestrator.programs import folders
-from orchestrator.programs.conditions import Condition
+from orchestrator.programs.conditions import Condition, notes_of_gpus
 from orchestrator.programs.try_files import FileSeen, Role, by_name, numbers, read, role_of
 from orchestrator.programs.try_verdicts import WARNING, Trial, comparable, passes
 from orchestrator.study.plan import program_spec
@@ -75,7 +75,7 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
     folders.check_size(ask.folder)
     trials: list[Trial] = []
     noticed: list[notices.Notice] = []
-    notes = dict[str, None]()
+    notes = dict.fromkeys(notes_of_gpus(conditions))
     with folders.scratch("vbstudy-try-", ask.argv) as scratch:
         library = archive.build().write(scratch)
         # Repetitions alternate between conditions, forwards and backwards, so that drift of the machine is

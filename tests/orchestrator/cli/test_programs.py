@@ -372,13 +372,14 @@ def test_a_program_that_no_copy_of_the_folder_has_is_run_where_it_lies(tmp_path,
             "open('../x.csv')",
             f"run it from the folder above: sh -c 'cd FOLDER && {sys.executable} train.py')",
         ),
+        ("raise RuntimeError('No CUDA GPUs are available')", "GPUs are hidden from it by CUDA_VISIBLE_"),
         ("import subprocess; subprocess.check_output(['git', 'log'])", "without .git: set GIT_DIR to the"),
         (
             "import argparse; p = argparse.ArgumentParser(); p.add_argument('x'); p.parse_args()",
             "usage: train.py",
         ),
     ],
-    ids=["traceback", "input", "data", "data above", "git", "arguments"],
+    ids=["traceback", "input", "data", "data above", "gpu", "git", "arguments"],
 )
 def test_the_error_of_a_script_that_fails_is_reported(tmp_path, capsys, script, told):
     (tmp_path / "train.py").write_text(script)
@@ -624,6 +625,24 @@ def test_two_machines_are_compared_by_a_file_without_their_output(tmp_path, caps
     assert "The results differ between the two machines." in out
     assert "numbers: loss @ train.py:2: 2 distinct in 4 runs (0.5 | 0.25)" in out
     assert "note: the file was saved for another command line" in out
+
+
+@pytest.mark.parametrize(
+    ("own", "options", "noted"),
+    [
+        ("0,1", [], True),
+        ("", [], False),
+        ("-1", [], False),
+        ("0", ["--cpus", "1", "--vary", "env:CUDA_VISIBLE_DEVICES=0,-1"], False),
+    ],
+)
+def test_that_gpus_of_the_users_choice_are_hidden_is_noted(
+    tmp_path, capsys, monkeypatch, own, options, noted
+):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", own)
+    report = attempt(tmp_path, capsys, "print('loss: 1')", *options)
+    note = f"CUDA_VISIBLE_DEVICES={own} of your environment is replaced by -1: the program runs without a GPU"
+    assert report["notes"] == [note] * noted
 
 
 def test_a_program_that_fails_with_exact_mode_alone_is_not_cured_by_it(tmp_path, capsys):
