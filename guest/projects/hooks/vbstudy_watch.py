@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import math
 import os
 import re
 import sys
@@ -168,7 +169,11 @@ def install() -> None:
         set_up(torch)
         wrap(torch, "save", lambda *args, **_: written(args[1] if args[1:] else ""))
 
-    AFTER["torch"] = after_torch
+    def after_progbar(module: Any) -> None:
+        # States between are shown by the clock, and one that a callback's line ends would be read.
+        wrap(module.Progbar, "update", lambda bar, *_, **__: setattr(bar, "interval", math.inf))
+
+    AFTER.update({"torch": after_torch, "keras.src.utils.progbar": after_progbar})
     followers = []
     for name in ("stdout", "stderr"):
         if (stream := getattr(sys, name)) is not None:  # None: closed when the process began

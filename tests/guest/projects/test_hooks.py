@@ -262,6 +262,22 @@ def test_of_a_progress_bar_the_last_state_counts(tmp_path):
     assert told == [["loss", "0.25"], ["val_loss", "0.5"]]
 
 
+@pytest.mark.needs("studies")
+def test_of_a_keras_progress_bar_the_last_state_counts_where_a_callback_prints_before_it(
+    tmp_path, monkeypatch
+):
+    pytest.importorskip("keras")
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    code = (
+        "import keras\nbar = keras.utils.Progbar(2, interval=0)\n"
+        "bar.update(1, [('loss', 0.75)], finalize=False)\nbar.update(2, [('loss', 0.5)], finalize=False)\n"
+        "print('\\nEpoch 1: saving model to x.keras')\nbar.update(2, [('loss', 0.25)], finalize=True)\n"
+    )
+    out, noticed = run(tmp_path, code, watch=True)
+    told = [value for n in noticed if n["kind"] == "numbers" for name, value in n["pairs"] if name == "loss"]
+    assert [told, out.count("loss")] == [["0.2500"], 1]
+
+
 @pytest.mark.parametrize(
     ("line", "values"),
     [
