@@ -109,7 +109,7 @@ class Runs:
         work = folders.copy(self.ask.folder, out / prepare.WORK)
         control = control_of(self.ask.seed, self.recording, work, out)
         job = {
-            "argv": in_place(self.ask.argv, self.ask.folder, work),
+            "argv": in_place(self.ask.argv, self.ask.folder),
             "work": str(work),
             "log": str(out / "log.txt"),
             "stop": str(out / "stop"),

@@ -144,10 +144,10 @@ def left_out(folder: str, names: list[str]) -> set[str]:
     if ours and Path(folder).samefile(tempfile.gettempdir()):
         left |= ours
     paths = (Path(folder) / name for name in names if name not in left)
-    return left | {path.name for path in paths if not _plain(path) or _is_environment(path)}
+    return left | {path.name for path in paths if not _plain(path) or is_environment(path)}
 
 
-def _is_environment(path: Path) -> bool:
+def is_environment(path: Path) -> bool:
     """Of venv or conda, unless a program lies in the same folder; a link to one costs nothing."""
     marked = any((path / name).exists() for name in ("pyvenv.cfg", "conda-meta"))
     return marked and not path.is_symlink() and not any(path.glob("*.py"))

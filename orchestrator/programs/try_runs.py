@@ -27,6 +27,7 @@ from orchestrator.programs.conditions import Condition, notes_of_gpus
 from orchestrator.programs.try_files import FileSeen, Role, by_name, numbers, read, role_of
 from orchestrator.programs.try_verdicts import WARNING, Trial, comparable, passes
 from orchestrator.study.plan import program_spec
+from orchestrator.study.snapshots import SKIPPED
 from orchestrator.text import Say
 from vbstudy.exact import launch
 
@@ -140,7 +141,7 @@ def _once(
         cores = threads.on_cores(host_cores()[: condition.threads])
         with (out / "log.txt").open("wb") as log, cores, control.errors_first():
             ended = command.run(
-                in_place(ask.argv, ask.folder, work),
+                in_place(ask.argv, ask.folder),
                 work,
                 env,
                 log,
@@ -209,11 +210,15 @@ def _text(path: Path, role: Role) -> FileSeen | None:
     return FileSeen(role=role, digest=digest, parsed=False, caveat=caveat)
 
 
-def in_place(argv: Sequence[str], folder: Path, work: Path) -> list[str]:
-    """A program that the copy of its folder does not have, as `.venv/bin/python`, where it lies."""
+def in_place(argv: Sequence[str], folder: Path) -> list[str]:
+    """A program that no copy of its folder has, as `.venv/bin/python`, where it lies."""
+    if os.sep not in argv[0]:
+        return [*argv]
     lies = os.path.abspath(folder / argv[0])  # noqa: PTH100  (an environment's python is a link, kept as it is)
-    absent = os.sep in argv[0] and not (work / argv[0]).exists() and os.access(lies, os.X_OK)
-    return [lies if absent else argv[0], *argv[1:]]
+    outside = not Path(os.path.realpath(lies)).is_relative_to(folder.resolve())
+    above = any(folders.is_environment(folder / parent) for parent in Path(argv[0]).parents)
+    absent = outside or above or not SKIPPED.isdisjoint(Path(argv[0]).parts)
+    return [lies if absent and os.access(lies, os.X_OK) else argv[0], *argv[1:]]
 
 
 def environment(

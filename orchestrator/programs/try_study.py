@@ -21,7 +21,7 @@ from orchestrator.errors import StoreError, UsageError
 from orchestrator.files import write_durably
 from orchestrator.programs.try_files import Role
 from orchestrator.programs.try_report import Report
-from orchestrator.programs.try_runs import framework_of
+from orchestrator.programs.try_runs import framework_of, in_place
 from orchestrator.programs.try_verdicts import NUMBER, Compared
 
 SCHEMA_VERSION = 1
@@ -115,7 +115,10 @@ def study(tried: Tried, name: str) -> str:
     workload = tomlkit.table()
     short = NO_NAME.sub("-", unaccented(Path(tried.folder).name).lower()).strip("-_")
     workload["name"] = short[:64] or "program"
-    workload.update({"project": tried.folder, "command": list(tried.command)})
+    command = in_place(tried.command, Path(tried.folder))
+    workload.update({"project": tried.folder, "command": command})
+    if command != list(tried.command):
+        workload["command"].comment("on this machine; elsewhere: python, and requirements")
     if tried.framework:
         workload["framework"] = tried.framework
     if tried.seed is None:

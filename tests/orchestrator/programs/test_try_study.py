@@ -22,11 +22,11 @@ NAMES = st.one_of(
 )
 
 
-def workload(*metrics: str, folder: str = "/home/u/exp"):
+def workload(*metrics: str, folder: str = "/home/u/exp", command=("python", "train.py")):
     tried = Tried(
         schema_version=1,
         folder=folder,
-        command=("python", "train.py"),
+        command=command,
         seed=1,
         threads=(1, 2),
         framework="",
@@ -102,6 +102,15 @@ def test_a_study_reads_the_numbers_that_try_sees(line, value):
 )
 def test_a_folder_of_any_name_names_its_workload(folder, name):
     assert workload("accuracy", folder=str(Path("/home/u", folder))).name == name
+
+
+def test_a_python_in_an_environment_that_no_copy_has_is_named_by_its_absolute_path(tmp_path):
+    for each in (".venv/bin/python", "tools/python"):
+        (tmp_path / each).parent.mkdir(parents=True)
+        (tmp_path / each).touch(0o755)
+    commands = [(each, "train.py") for each in (".venv/bin/python", "tools/python", "absent/.venv/python")]
+    made = [workload("accuracy", folder=str(tmp_path), command=each).command for each in commands]
+    assert made == [(str(tmp_path / ".venv/bin/python"), "train.py"), *commands[1:]]
 
 
 def test_what_was_tried_is_for_its_owner_alone_also_while_it_is_written(tmp_path, monkeypatch):
