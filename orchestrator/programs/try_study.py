@@ -25,7 +25,7 @@ from orchestrator.programs.try_runs import framework_of, in_place
 from orchestrator.programs.try_verdicts import NUMBER, Compared
 
 SCHEMA_VERSION = 1
-METRICS = 3  # losses and scores that become metrics
+METRICS, NAMES = 3, 1000  # losses and scores that become metrics, and that these are known apart from
 NO_NAME = re.compile(r"[^a-z0-9_]+")
 
 
@@ -59,7 +59,7 @@ def note(report: Report, folder: Path, threads: Sequence[int]) -> None:
             each.name
             for each in every
             if each.kind == NUMBER and each.result and not each.name.startswith("vbstudy.")
-        )[:METRICS],
+        )[:NAMES],
         weights=_file(every, Role.WEIGHTS),
         predictions=_file(every, Role.PREDICTIONS),
     )
@@ -99,7 +99,8 @@ def study(tried: Tried, name: str) -> str:
     study cannot measure."""
     from orchestrator.study import schema  # heavy, and `try` does without it
 
-    metrics = _named(list(filter(None, map(_source, tried.metrics))))
+    sources = (_source(name, tried.metrics) for name in tried.metrics[:METRICS])
+    metrics = _named(list(filter(None, sources)))
     if not metrics:
         raise UsageError(
             "--from-try: a study needs a metric, and no loss or score with a name was seen, "
@@ -135,12 +136,15 @@ def study(tried: Tried, name: str) -> str:
     return written
 
 
-def _source(name: str) -> tuple[str, dict[str, str]] | None:
-    """What a metric is called, and where it is read: a printed one by a pattern, one in a file by its key."""
+def _source(name: str, names: Sequence[str]) -> tuple[str, dict[str, str]] | None:
+    """What a metric is called, and where it is read: a printed one by a pattern, one in a file by its key.
+    Where `names` has `val loss`, that is none of `loss`."""
     file, found, key = name.partition(": ")
     if not found:
         key = name.partition(" @ ")[0]
-        return key, {"pattern": rf"(?i)(?<![\w.]){re.escape(key)}{VALUE}"}
+        before = dict.fromkeys(each.partition(" @ ")[0].removesuffix(key) for each in names)
+        others = "".join(rf"(?<!{re.escape(each)})" for each in before if re.search(r"[^\w.]\Z", each))
+        return key, {"pattern": rf"(?i)(?<![\w.]){others}{re.escape(key)}{VALUE}"}
     outside = not file or file.startswith("/") or {".", ".."} & set(file.split("/"))
     return None if outside or "*" in file else (key, {"file": file, "key": key})
 

@@ -42,7 +42,7 @@ def test_a_study_of_any_program_is_accepted(metrics, folder):
     assert workload("accuracy", *metrics, folder=f"/home/{folder}").metrics["accuracy"].pattern is not None
 
 
-@given(st.lists(NAMES.filter(lambda name: ": " not in name), min_size=1, max_size=6))
+@given(st.lists(NAMES.filter(lambda name: ": " not in name), min_size=1, max_size=3))
 def test_each_number_that_is_printed_has_a_name_of_its_own(metrics):
     assert len(workload(*metrics).metrics) == len({name.partition(" @ ")[0] for name in metrics})
 
@@ -88,6 +88,13 @@ def test_a_study_reads_the_numbers_that_try_sees(line, value):
     (metric,) = workload("loss").metrics.values()
     found = Patterns([MetricSource(name="loss", pattern=metric.pattern)]).line(line, 0.0)
     assert found == ({} if value is None else {"loss": pytest.approx(value, nan_ok=True)})
+
+
+def test_a_name_that_ends_another_is_not_read_from_that_one():
+    metrics = workload("loss @ a.py:1", "acc", "val loss", "top-acc", "val acc").metrics
+    patterns = Patterns([MetricSource(name=name, pattern=each.pattern) for name, each in metrics.items()])
+    found = patterns.line("epoch 1 loss 0.5 acc 0.4 Val loss 0.6 val acc 0.3 top-acc 0.7", 0.0)
+    assert found == {"final_loss": 0.5, "acc": 0.4, "val_loss": 0.6}
 
 
 @pytest.mark.parametrize(
