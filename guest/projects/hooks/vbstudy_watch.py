@@ -19,12 +19,14 @@ NUMBER = (  # without a digit that two parts may take: long ones would be tried 
     r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
     r"|\.\d+(?:[eE][-+]?\d+)?|nan|inf)"
 )
-NAME = r"[A-Za-z][A-Za-z0-9_@/.-]*(?: [A-Za-z][A-Za-z0-9_@/.-]*){0,2}"
+WORD = r"[A-Za-z][A-Za-z0-9_@/.-]{0,99}"  # of encoded bytes each letter would be tried with all behind it
+NAME = rf"{WORD}(?: {WORD}){{0,2}}"
 UNIT = r"(?:[mu]?s|secs?|seconds?|mins?|minutes?|hours?|it/s|[kMG]i?B)"  # of what is no result
 # What follows a name: its number, and neither a unit nor more of a word, a date or a path. Of
 # `accuracy: 90/100` the first number counts; `epoch 3/10` is no result.
 VALUE = (
-    rf"""["']?\s*(?:[:=]+|(?:\bis\b|\s)(?!\s*{NUMBER}\s*/))\s*(?:["'(\[]|(?:np\.)?(?:float\d*|tensor)\()?"""
+    rf"""["']?\s*(?:[:=]+\s*|(?:\bis\b\s*|(?<=\s))(?!{NUMBER}\s*/))"""  # blanks that one part alone may take
+    rf"""(?:["'(\[]|(?:np\.)?(?:float\d*|tensor)\()?"""
     rf"""(?P<value>{NUMBER})(?:\s?%|/\d+)?(?![\w:/]|\.[\w.]|-\w|\s*/|\s?{UNIT}\b)"""
 )
 PAIR = re.compile(rf"""(?<![\w.])["']?(?P<name>{NAME}){VALUE}""", re.IGNORECASE)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import timeit
 from pathlib import Path
 
 import pytest
@@ -293,6 +294,14 @@ def test_of_a_keras_progress_bar_the_last_state_counts_where_a_callback_prints_b
 )
 def test_numbers_are_read_as_people_print_them(line, values):
     assert [value for _, value in pairs(line)] == values
+
+
+@pytest.mark.parametrize("text", ["loss" + 1600 * " ", 400 * "QUJDREVGR-"])
+def test_a_line_sixteen_times_as_long_takes_far_less_than_the_square_of_it(text):
+    def took(each: str) -> float:
+        return min(timeit.repeat(lambda: pairs(each), number=5, repeat=5))
+
+    assert took(text) < 100 * took(text[: len(text) // 16])  # the square: 256
 
 
 def test_numbers_of_lines_that_are_written_together_or_have_no_end_are_followed(tmp_path):
