@@ -29,7 +29,7 @@ NO_RESULT = re.compile(
     re.IGNORECASE,
 )
 MEASURES = (
-    r"loss|acc(?!um|el|ess|ept)|score(?!_time)|\bf1|auc|err|mse|mae|mape|r2\b|perplex|ppl|bleu|rouge|precision|"
+    r"loss|acc(?!um|el|ess|ept)|score(?!_time)|\bf1|auc|err|mse|mae|mape|r(?:\^?2\b|\u00b2)|perplex|ppl|bleu|rouge|precision|"
     r"recall|iou|dice|reward|nll|elbo|likelihood|correct|top.?[15]\b|silhouette|inertia"
 )
 # A result whatever else its name says, as `speed MAE`.

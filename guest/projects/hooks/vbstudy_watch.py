@@ -19,14 +19,14 @@ NUMBER = (  # without a digit that two parts may take: long ones would be tried 
     r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?"
     r"|\.\d+(?:[eE][-+]?\d+)?|nan|inf)"
 )
-WORD = r"[A-Za-z][A-Za-z0-9_@/.-]{0,99}"  # of encoded bytes each letter would be tried with all behind it
-NAME = rf"{WORD}(?: {WORD}){{0,2}}"
+WORD = r"[A-Za-z][A-Za-z0-9_@/.^\u00b2-]{0,99}"  # bounded: encoded bytes have no blank
 UNIT = r"(?:[mu]?s|secs?|seconds?|mins?|minutes?|hours?|it/s|[kMG]i?B)"  # of what is no result
+NAME = rf"{WORD}(?: {WORD}){{0,2}}(?: \((?!{UNIT}\)){WORD}\)(?=\s*[:=]))?"
 # What follows a name: its number, and neither a unit nor more of a word, a date or a path. Of
-# `accuracy: 90/100` the first number counts; `epoch 3/10` is no result.
+# `accuracy: 90/100` the first number counts; `epoch 3/10` is no result. Blanks one part alone may take.
 VALUE = (
-    rf"""["']?\s*(?:[:=]+\s*|(?:\bis\b\s*|(?<=\s))(?!{NUMBER}\s*/))"""  # blanks that one part alone may take
-    rf"""(?:["'(\[]|(?:np\.)?(?:float\d*|tensor)\()?"""
+    rf"""["']?\s*(?:[:=]+\s*|(?:\bis\b\s*|[|\u2502\u2503]\s*|(?<=\s))(?!{NUMBER}\s*/))"""
+    r"""(?:(?:(?:j?np|tf|torch)\.)?(?:float\d*|tensor|array)\()?(?:["'(]|\[{1,2})?"""
     rf"""(?P<value>{NUMBER})(?:\s?%|/\d+)?(?![\w:/]|\.[\w.]|-\w|\s*/|\s?{UNIT}\b)"""
 )
 PAIR = re.compile(rf"""(?<![\w.])["']?(?P<name>{NAME}){VALUE}""", re.IGNORECASE)
@@ -52,8 +52,8 @@ _here = threading.local()
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
-    """(name, number) as people print them: `loss: 0.5`, `acc=93.1%`, `{'f1': 0.7}`, `accuracy 0.9`; each
-    number of `scores: [0.9, 0.8]`."""
+    """(name, number) as people print them: `loss: 0.5`, `acc=93.1%`, `{'f1': 0.7}`, `accuracy 0.9`, `| acc |
+    0.9 |`, `loss (train): 0.5`; each number of `scores: [0.9, 0.8]` or `array([0.9, 0.8])`."""
     text, found = text[:MAX_LINE], []
     for match in PAIR.finditer(text):
         name, end = match["name"].strip().lower(), match.end()

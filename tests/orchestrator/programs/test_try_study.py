@@ -56,6 +56,7 @@ def test_each_number_that_is_printed_has_a_name_of_its_own(metrics):
         (["train_loss", "accuracy"], ["train_loss", "accuracy"]),
         (["m.json: 5-shot acc", "m.json: 1"], ["final_5_shot_acc", "final_1"]),
         (["acc @ a.py:1", "acc @ a.py:9", "m.json: acc"], ["acc", "acc_2"]),
+        (["loss (train)", "R²"], ["loss_train", "r2"]),
         (["m.json: " + "a" * 70, "m.json: " + "a" * 71], ["a" * 50, "a" * 50 + "_2"]),
     ],
 )
@@ -82,6 +83,11 @@ def test_metrics_get_names_that_a_study_accepts(printed, names):
         ("loss: 1,334.50", 1334.5),
         ("loss: [0.91, 0.93]", 0.91),
         ("loss10: 3", None),
+        ("'loss': array([0.93, 0.91])", 0.93),
+        ("loss: tf.Tensor(0.5, shape=(), dtype=float32)", 0.5),
+        ("loss = [[0.5 0.6]]", 0.5),
+        ("│ loss       │ 0.91   │", 0.91),
+        ("| loss | 3/10 |", None),
     ],
 )
 def test_a_study_reads_the_numbers_that_try_sees(line, value):
