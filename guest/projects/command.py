@@ -31,6 +31,7 @@ AGENT_FRAME = re.compile(r'^  File "[^"\n]*/agent-\w+\.pyz/.*\n(?:    .*\n)*', r
 NO_GPU = re.compile(
     r"No CUDA GPUs are available|torch\.cuda\.is_available\(\) is False|no CUDA-capable device|platform CUDA"
 )
+COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # as in hooks/vbstudy_watch.py, which agents cannot import
 POLL_S = 0.05
 END_WITHIN_S = 30.0
 LAST_WORDS_S = 2.0
@@ -225,7 +226,7 @@ def _hint(last_lines: str, argv: Sequence[str]) -> str:
 
 class _Output:
     """A thread that reads what the command prints. Lines end with a newline or, as those of progress bars,
-    a carriage return."""
+    a carriage return; their colours are in the log alone."""
 
     def __init__(self, log: IO[bytes], on_line: OnLine, began: float) -> None:
         self.error: BaseException | None = None
@@ -281,7 +282,7 @@ class _Output:
         self._log.flush()  # it is read while the command runs, and when it was killed
 
     def _line(self, line: bytes) -> None:
-        text = line.decode(errors="replace").rstrip()
+        text = COLOURS.sub("", line.decode(errors="replace")).rstrip()
         if not text or self.error is not None:
             return
         self._last.append(text[:500])

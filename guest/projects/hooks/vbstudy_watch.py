@@ -31,6 +31,7 @@ VALUE = (
 )
 PAIR = re.compile(rf"""(?<![\w.])["']?(?P<name>{NAME}){VALUE}""", re.IGNORECASE)
 LISTED = re.compile(rf"[,\s]+({NUMBER})(?=[,\s\])])", re.IGNORECASE)  # the next number of a list
+COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # and other codes of terminals
 MAX_PAIRS = 100_000  # of a process: of a program that prints forever the first, and the last of each name
 MAX_LINE = 4000
 MAX_FILES = 1000  # elsewhere, of a process: caches have many; models and predictions are always reported
@@ -65,11 +66,11 @@ def pairs(text: str) -> list[tuple[str, str]]:
 
 
 def last_state(line: str) -> str:
-    """What a line shows in the end: a progress bar writes over itself. Nothing of bars below others, which
-    move the cursor up after each state."""
+    """What a line shows in the end, without colours: a progress bar writes over itself. Nothing of bars below
+    others, which move the cursor up after each state."""
     if "\x1b[A" in line:
         return ""
-    return next((part for part in reversed(re.split(r"[\r\b]+", line)) if part.strip()), "")
+    return next((part for part in reversed(re.split(r"[\r\b]+", COLOURS.sub("", line))) if part.strip()), "")
 
 
 class Follower:
@@ -187,7 +188,7 @@ def install() -> None:
     def handled(self: logging.Logger, record: logging.LogRecord) -> None:
         if not self.disabled and self.name != "py.warnings":
             with contextlib.suppress(Exception):  # words and values that do not fit, which logging tells
-                found(record.getMessage())  # a handler may write to a file, or nowhere
+                found(last_state(record.getMessage()))  # a handler may write to a file, or nowhere
         with silent():
             handle(self, record)
 

@@ -34,6 +34,13 @@ def test_lines_are_seen_as_they_are_printed_and_kept_in_the_log(tmp_path):
     assert ended.cpu_s > 0
 
 
+def test_lines_are_seen_without_their_colours_which_the_log_keeps(tmp_path):
+    seen = []
+    _, log = run(tmp_path, "print('\x1b[1ma\x1b[0m: 1')", on_line=lambda line, _: seen.append(line))
+    assert seen == ["a: 1"]
+    assert log == b"\x1b[1ma\x1b[0m: 1\n"
+
+
 def test_a_command_that_does_not_exist_is_told(tmp_path):
     with pytest.raises(CommandError, match="trian: command not found") as caught:
         run(tmp_path, "", argv=["trian", "--epochs", "1"])

@@ -201,6 +201,15 @@ def test_named_numbers_are_followed_through_print_logging_and_several_files(tmp_
     } <= told
 
 
+def test_numbers_and_names_in_colour_are_read_from_what_is_printed_and_logged(tmp_path):
+    code = (
+        "import logging\nprint('\\x1b[1macc\\x1b[0m: \\x1b[32m0.9\\x1b[0m\\x1b[K')\n"
+        "logging.warning('loss: \\x1b[1;32m0.5\\x1b[0m')\n"
+    )
+    _, noticed = run(tmp_path, code, watch=True)
+    assert [n["pairs"] for n in noticed if n["kind"] == "numbers"] == [[["acc", "0.9"]], [["loss", "0.5"]]]
+
+
 def test_files_in_shared_memory_are_noticed_and_streams_are_not(tmp_path):
     with tempfile.TemporaryDirectory(dir="/dev/shm") as shared:
         names = [f"{shared}/model.pt", "/dev/stdout", "/dev/fd/1", "a"]
