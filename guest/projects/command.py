@@ -226,7 +226,7 @@ def _hint(last_lines: str, argv: Sequence[str]) -> str:
 
 class _Output:
     """A thread that reads what the command prints. Lines end with a newline or, as those of progress bars,
-    a carriage return; their colours are in the log alone."""
+    a carriage return; `on_line` gets them without colours."""
 
     def __init__(self, log: IO[bytes], on_line: OnLine, began: float) -> None:
         self.error: BaseException | None = None
@@ -282,12 +282,12 @@ class _Output:
         self._log.flush()  # it is read while the command runs, and when it was killed
 
     def _line(self, line: bytes) -> None:
-        text = COLOURS.sub("", line.decode(errors="replace")).rstrip()
+        text = line.decode(errors="replace").rstrip()
         if not text or self.error is not None:
             return
         self._last.append(text[:500])
         try:
-            self._on_line(text, time.monotonic() - self._began)
+            self._on_line(COLOURS.sub("", text), time.monotonic() - self._began)
         except Exception as error:  # noqa: BLE001  (raised again where the command is waited for)
             self.error = error
 
