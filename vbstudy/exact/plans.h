@@ -301,19 +301,24 @@ std::optional<Plan> elementwise(Arguments a, bool in_place) {
 std::optional<Plan> elementwise_new(Arguments a) { return elementwise(a, false); }
 std::optional<Plan> elementwise_in_place(Arguments a) { return elementwise(a, true); }
 
-// Additions and the like: only of complex numbers, and in half precision with a factor, are the last elements
-// computed by other instructions.
+// Additions and the like: only of complex numbers, and with a factor in half precision or of tensors that do not
+// lie alike (broadcast, of integers, or a number), are the last elements computed by other instructions.
 bool plain(Arguments a) {
-    bool half = false, factor = false;
+    bool half = false, factor = false, alike = true;
+    const at::Tensor* first = nullptr;
     for (const auto& value : a) {
         if (is_tensor(value)) {
-            if (value.toTensor().is_complex()) return false;
-            half |= at::isReducedFloatingType(value.toTensor().scalar_type());
+            const auto& t = value.toTensor();
+            if (t.is_complex()) return false;
+            half |= at::isReducedFloatingType(t.scalar_type());
+            if (!first) first = &t;
+            alike &= t.scalar_type() == first->scalar_type() && t.sizes() == first->sizes() &&
+                     t.strides() == first->strides() && t.is_non_overlapping_and_dense();
         } else if (value.isScalar()) {
             factor |= !value.toScalar().equal(1);
         }
     }
-    return !(half && factor);
+    return !factor || (alike && !half);
 }
 std::optional<Plan> arithmetic(Arguments a) { return plain(a) ? Plan{} : elementwise(a, false); }
 std::optional<Plan> arithmetic_in_place(Arguments a) { return plain(a) ? Plan{} : elementwise(a, true); }
