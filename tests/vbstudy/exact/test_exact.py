@@ -6,12 +6,14 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from orchestrator.agent import archive as agent_archive
 from vbstudy import exact
@@ -370,6 +372,21 @@ def test_a_sparse_tensor_is_refused() -> None:
     sparse = torch.eye(3).to_sparse()
     with exact.mode(strict=True), pytest.raises(ExactError, match=r"torch\.sparse_coo on cpu"):
         torch.mm(sparse, torch.ones(3, 3))
+
+
+def _attends() -> Tensor:
+    return nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)(torch.ones(2, 5, 16)).sum()
+
+
+def _packs() -> Tensor:
+    packed = pack_padded_sequence(torch.ones(3, 5, 4, requires_grad=True), torch.tensor([5, 3, 2]), True)
+    return nn.LSTM(4, 6, batch_first=True)(packed)[0].data.sum()
+
+
+@pytest.mark.parametrize("compute", [_attends, _packs])
+def test_dropout_in_attention_and_packed_sequences_pass_strict_mode(compute: Callable[[], Tensor]) -> None:
+    with exact.mode(strict=True):
+        compute().backward()
 
 
 def test_a_whole_training_step_passes_strict_mode() -> None:
