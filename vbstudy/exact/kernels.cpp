@@ -215,6 +215,15 @@ bool has_fractions(const Stack& stack, size_t arguments) {
     return false;
 }
 
+// With no rows, or none to add up, nothing is rounded: results are empty, zeros, or what is added to them.
+bool sums_nothing(const Stack& stack, size_t arguments) {
+    for (const auto& value : torch::jit::last(stack, arguments))
+        if (value.isTensor() && value.toTensor().defined() && !value.toTensor().numel() &&
+            value.toTensor().is_floating_point())
+            return true;
+    return false;
+}
+
 void count_otherwise(Tally& tally, const c10::OperatorHandle& op, const Stack& stack) {
     if (!alone && has_fractions(stack, op.schema().arguments().size()))
         tally.otherwise.fetch_add(1, std::memory_order_relaxed);
@@ -252,8 +261,10 @@ Way own_or(Tally& tally, Own own, Way otherwise, bool right = false) {
             tally.own.fetch_add(1, std::memory_order_relaxed);
             return;
         }
-        left_to_torch += !right;
-        count_otherwise(tally, op, *stack);
+        if (!sums_nothing(*stack, op.schema().arguments().size())) {
+            left_to_torch += !right;
+            count_otherwise(tally, op, *stack);
+        }
         otherwise(op, keys, stack);
     };
 }

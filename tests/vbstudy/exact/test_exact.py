@@ -389,6 +389,23 @@ def test_dropout_in_attention_and_packed_sequences_pass_strict_mode(compute: Cal
         compute().backward()
 
 
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Linear(4, 3), (0, 4)),
+        (nn.Conv2d(2, 3, 3), (0, 2, 5, 5)),
+        (nn.LayerNorm(4), (0, 4)),
+        (nn.GroupNorm(2, 4), (0, 4, 3)),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_layers_without_a_row_pass_strict_mode(layer: nn.Module, shape: tuple[int, ...]) -> None:
+    with exact.mode(strict=True):
+        layer(torch.ones(shape, requires_grad=True)).sum().backward()
+    assert exact.coverage().below == {}
+    assert all(not p.grad.any() for p in layer.parameters() if p.grad is not None)
+
+
 def test_a_whole_training_step_passes_strict_mode() -> None:
     layers = [
         torch.nn.Conv2d(1, 8, 3),
