@@ -1,6 +1,6 @@
 """The arithmetic's self-test: a battery of operations whose results have one hash on every machine. It takes
-less than a second, and is run once for each compiled library and CPU: another result is an error, because
-trainings would have other bits here than elsewhere."""
+less than a second, and is run once for each compiled library, torch and CPU: another result is an error,
+because trainings would have other bits here than elsewhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ EXPECTED = {
 
 def once(library: Compiled) -> None:
     """Raises ExactError where a result is not what it is elsewhere. Exact mode is on, at level machine."""
-    seen = hashlib.sha256(f"{library.arithmetic_file}\n{_cpu()}\n{EXPECTED}".encode()).hexdigest()[:16]
+    facts = f"{library.arithmetic_file}\n{torch.__version__}\n{_cpu()}\n{EXPECTED}"
+    seen = hashlib.sha256(facts.encode()).hexdigest()[:16]
     passed = caches.folder() / "exact" / f"self-test-{seen}"
     if passed.exists():
         return
@@ -47,8 +48,9 @@ def once(library: Compiled) -> None:
     if wrong:
         raise ExactError(
             f"the self-test of exact mode failed on this machine ({_cpu()}, {library.instructions()}) in "
-            f"{', '.join(wrong)}: the compiler or the CPU does not round as it should. Use another compiler "
-            '(CXX), or level threads: exact.enable(level="threads")'
+            f"{', '.join(wrong)}: the compiler or the CPU does not round as it should. Remove "
+            f"{library.arithmetic_file} and name another compiler in CXX, or use level threads: "
+            'exact.enable(level="threads")'
         )
     with contextlib.suppress(OSError):  # then it is run again
         passed.touch()

@@ -519,6 +519,23 @@ def _another_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(selftest, "_cpu", lambda: str(tmp_path))
 
 
+def test_a_self_test_that_failed_names_the_library_to_remove(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selftest, "EXPECTED", selftest.EXPECTED | {"sums": "another"})
+    with pytest.raises(ExactError, match=r"in sums: .* Remove \S+/arithmetic-\w+-\w+\.so and name another"):
+        exact.enable()
+    assert not exact.active()
+
+
+@pytest.mark.usefixtures("_another_cpu")
+def test_a_self_test_that_is_not_of_this_torch_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    library, ran = compiled.load(), []
+    monkeypatch.setattr(selftest, "hashes", lambda: ran.append(torch.__version__) or selftest.EXPECTED)
+    for version in ("98.0", "98.0", "99.0"):
+        monkeypatch.setattr(torch, "__version__", version)
+        selftest.once(library)
+    assert ran == ["98.0", "99.0"]
+
+
 @pytest.mark.usefixtures("_another_cpu")
 def test_a_self_test_that_is_interrupted_leaves_exact_mode_off(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> None:
