@@ -339,7 +339,7 @@ def _output(trials: Sequence[Trial]) -> LevelVerdict:
         return LevelVerdict(level=OUTPUT, answer=Answer.ABSENT, compared=())
     unrepeated = None
     # The same lines in another order may come from processes that print at the same time.
-    ordered = len({tuple(sorted(text)) for text in texts}) > 1
+    other_lines = len({tuple(sorted(text)) for text in texts}) > 1
     for i in range(max(map(len, texts))):
         seen = [text[i] if i < len(text) else None for text in texts]
         if len(set(seen)) == 1:
@@ -358,7 +358,7 @@ def _output(trials: Sequence[Trial]) -> LevelVerdict:
         shown = "\n".join(versions[text] for text in list(dict.fromkeys(seen))[:2])
         number = next(lines[i][1] for lines in printed if i < len(lines))
         found = _compared(trials, TEXT, f"line {number}", seen, shown)
-        if found.answer is Answer.MATTERS and ordered:
+        if found.answer is Answer.MATTERS and other_lines:
             return LevelVerdict(level=OUTPUT, answer=Answer.MATTERS, compared=(found,))
         unrepeated = unrepeated or found
     if unrepeated is not None:
