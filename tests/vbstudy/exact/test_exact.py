@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import shutil
@@ -381,6 +382,23 @@ def _attends() -> Tensor:
 def _packs() -> Tensor:
     packed = pack_padded_sequence(torch.ones(3, 5, 4, requires_grad=True), torch.tensor([5, 3, 2]), True)
     return nn.LSTM(4, 6, batch_first=True)(packed)[0].data.sum()
+
+
+@pytest.mark.parametrize("backward_in_exact_mode", [True, False])
+@pytest.mark.parametrize("forward_in_exact_mode", [True, False])
+def test_a_query_that_attends_to_nothing_has_gradients_of_zero(
+    forward_in_exact_mode: bool, backward_in_exact_mode: bool
+) -> None:
+    q, k, v = (torch.randn(1, 2, 5, 8, requires_grad=True) for _ in "qkv")
+    mask = torch.ones(5, 5, dtype=torch.bool)
+    mask[2] = False
+    with exact.mode() if forward_in_exact_mode else contextlib.nullcontext():
+        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    with exact.mode() if backward_in_exact_mode else contextlib.nullcontext():
+        gradients = torch.autograd.grad(y.sum(), (q, k, v))
+    assert not y[:, :, 2].any()
+    assert not gradients[0][:, :, 2].any()
+    assert all(gradient.isfinite().all() for gradient in gradients)
 
 
 @pytest.mark.parametrize("compute", [_attends, _packs])

@@ -56,7 +56,7 @@ static void attention(const Attention& s, const HeadsOut& y, float* kept) {
             std::fill(row + n, row + columns, 0.f);
             if (largest == -INFINITY) {
                 std::fill(row, row + n, 0.f);
-                l = -INFINITY;
+                l = 0;  // as torch's, whose backward may follow: it gives weights of 0
                 continue;
             }
             const V top = bc(largest);
@@ -95,11 +95,6 @@ static void attention_backward(const Attention& s, const Heads& dy, const Heads&
                 const float l = kept[(sample * s.heads + head) * s.queries + i];
                 std::fill(pr + n, pr + columns, 0.f);
                 std::fill(dr + n, dr + columns, 0.f);
-                if (l == -INFINITY) {
-                    std::fill(pr, pr + n, 0.f);
-                    std::fill(dr, dr + n, 0.f);
-                    continue;
-                }
                 for (long c = 0; c < s.value_width; ++c) {
                     g_row[c] = g.data[i * g.row + c * g.column];
                     y_row[c] = out.data[i * out.row + c * out.column];
