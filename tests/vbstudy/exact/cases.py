@@ -108,6 +108,7 @@ def cases(generator: torch.Generator) -> Iterator[Case]:
     yield from _losses(case, normal, inside, generator)
     yield from _layers(case, normal)
     yield from _the_rest(case, normal)
+    yield from _scaled(case, normal)
 
 
 def _elementwise(case: Any, normal: Any, inside: Any) -> Iterator[Case]:
@@ -154,15 +155,6 @@ def _elementwise(case: Any, normal: Any, inside: Any) -> Iterator[Case]:
         scaled = lambda a, b, n=name: getattr(torch, n)(a, b, alpha=0.3)  # noqa: E731
         yield case(f"{name} scaled", scaled, normal(100003), normal(100003))
     yield case("add scaled in place", lambda a, b: (a + 0).add_(b, alpha=0.3), normal(100003), normal(100003))
-    scaled = lambda a, b: torch.add(a, b, alpha=0.3)  # noqa: E731
-    yield case("add scaled broadcast", scaled, normal(2003, 57), normal(2003, 1))
-    yield case("add scaled number", lambda a: torch.add(a, 0.7, alpha=0.3), normal(100003))
-    yield case(
-        "add scaled integers",
-        lambda a: torch.add(a, torch.arange(len(a))[:, None], alpha=0.3),
-        normal(2003, 57),
-        quick=True,
-    )
     yield case("mul by a number", lambda a: a * 0.3, normal(100003))
     yield case("arange", lambda a: torch.arange(0, 10000.3, 0.1, dtype=a.dtype), normal(1), gradient=False)
     yield case("linspace", lambda a: torch.linspace(0, 1, 100003, dtype=a.dtype), normal(1), gradient=False)
@@ -536,3 +528,16 @@ def _the_rest(case: Any, normal: Any) -> Iterator[Case]:
             return draw(x)
 
         yield case(name, seeded, normal(100003), gradient=name == "dropout", quick=name == "dropout")
+
+
+def _scaled(case: Any, normal: Any) -> Iterator[Case]:
+    """Sums with a factor, of what does not lie alike."""
+    scaled = lambda a, b: torch.add(a, b, alpha=0.3)  # noqa: E731
+    yield case("add scaled broadcast", scaled, normal(2003, 57), normal(2003, 1))
+    yield case("add scaled number", lambda a: torch.add(a, 0.7, alpha=0.3), normal(100003))
+    yield case(
+        "add scaled integers",
+        lambda a: torch.add(a, torch.arange(len(a))[:, None], alpha=0.3),
+        normal(2003, 57),
+        quick=True,
+    )
