@@ -75,6 +75,12 @@ const std::map<std::string, std::vector<std::string>> FUNCTIONS = [] {
     return found;
 }();
 
+// Whether nothing is multiplied by this factor.
+bool is_one(const c10::IValue& alpha) {
+    if (alpha.isComplexDouble()) return alpha.toComplexDouble() == 1.;
+    return alpha.isBool() || alpha.toScalar().toDouble() == 1;
+}
+
 class ElementwiseFunction {
 public:
     // For an operation by its full name; nothing where none of the functions is it.
@@ -104,17 +110,12 @@ public:
         return found;
     }
 
-    // Rounded once where nothing is multiplied on the way, so that torch's is right on every machine.
-    bool adds() const { return adds_; }
-
     // Takes the arguments off the stack and puts the results there, or leaves it: other types, devices,
     // layouts.
     bool operator()(torch::jit::Stack* stack) const {
         if (adds_) {  // one addition is rounded correctly by everyone
             const auto& alpha = torch::jit::peek(*stack, 2, arguments_);
-            if (!alpha.isScalar() || alpha.isBool() || alpha.isComplexDouble() ||
-                alpha.toScalar().toDouble() == 1)
-                return false;
+            if (is_one(alpha) || alpha.isComplexDouble()) return false;
         }
         std::vector<at::Tensor> inputs, outputs;
         double numbers[8] = {};
@@ -310,6 +311,37 @@ bool fused_adagrad(Call& call) {
     return true;
 }
 
+at::CPUGeneratorImpl* generator_of(const c10::IValue& given) {
+    return at::get_generator_or_default<at::CPUGeneratorImpl>(
+        given.isNone() ? std::nullopt : std::optional<at::Generator>(given.toGenerator()),
+        at::detail::getDefaultCPUGenerator());
+}
+
+// Draws the elements one by one, in torch's order.
+template <class Draw>
+void in_turn(const Tensor& t, const Draw& draw) {
+    auto iterator = at::TensorIterator::borrowing_nullary_op(t);
+    iterator.serial_for_each(
+        [&](char** data, const int64_t* strides, int64_t n) {
+            for (int64_t i = 0; i < n; ++i) *reinterpret_cast<float*>(data[0] + i * strides[0]) = draw();
+        },
+        {0, t.numel()});
+}
+
+// uniform_(from, to, generator): torch's draws, rounded once.
+bool uniform(Call& call) {
+    if (!call.ours({0})) return false;
+    const auto self = call.tensor(0);
+    const float from = float(call[1].toDouble()), range = float(call[2].toDouble()) - from;
+    if (!(range >= 0 && std::isfinite(range))) return false;  // an error, in torch's words
+    auto* generator = generator_of(call[3]);
+    const std::lock_guard<std::mutex> lock(generator->mutex_);
+    at::uniform_real_distribution<float> draw(0, 1);
+    in_turn(self, [&] { return std::fma(float(draw(generator)), range, from); });
+    call.results = {self};
+    return true;
+}
+
 // normal_(mean, std, generator): torch's draws in torch's order, a block of 16 at a time, or one by one for
 // fewer than 16 elements and for those that are not contiguous.
 bool normal(Call& call) {
@@ -318,9 +350,7 @@ bool normal(Call& call) {
     const auto self = call.tensor(0);
     const double mean = call[1].toDouble(), deviation = call[2].toDouble();
     if (!(deviation >= 0)) return false;
-    const auto given = call[3].isNone() ? std::nullopt : std::optional<at::Generator>(call[3].toGenerator());
-    auto* generator =
-        at::get_generator_or_default<at::CPUGeneratorImpl>(given, at::detail::getDefaultCPUGenerator());
+    auto* generator = generator_of(call[3]);
     const std::lock_guard<std::mutex> lock(generator->mutex_);
     const int64_t n = self.numel();
     call.results = {self};
@@ -338,7 +368,7 @@ bool normal(Call& call) {
         return true;
     }
     at::uniform_real_distribution<double> uniform(0, 1);
-    const auto next = [&] {
+    in_turn(self, [&] {
         double value;
         if (const auto kept = generator->next_double_normal_sample()) {
             value = *kept;
@@ -350,13 +380,7 @@ bool normal(Call& call) {
             generator->set_next_double_normal_sample(second);
         }
         return float(value * deviation + mean);
-    };
-    auto iterator = at::TensorIterator::borrowing_nullary_op(self);
-    iterator.serial_for_each(
-        [&](char** data, const int64_t* strides, int64_t m) {
-            for (int64_t i = 0; i < m; ++i) *reinterpret_cast<float*>(data[0] + i * strides[0]) = next();
-        },
-        {0, n});
+    });
     return true;
 }
 

@@ -224,9 +224,43 @@ bool sums_nothing(const Stack& stack, size_t arguments) {
     return false;
 }
 
-void count_otherwise(Tally& tally, const c10::OperatorHandle& op, const Stack& stack) {
-    if (!alone && has_fractions(stack, op.schema().arguments().size()))
-        tally.otherwise.fetch_add(1, std::memory_order_relaxed);
+// Where torch's own are at level machine with some arguments and not with others, as a product and a sum are rounded
+// once or twice: whether these are ones where nothing is multiplied. By operation.
+using Once = bool (*)(Arguments);
+const std::map<std::string, Once> ROUNDED_ONCE = [] {
+    const Once alpha_of_add = [](Arguments a) { return machine::is_one(a[2]); };
+    const Once alpha_of_index_add = [](Arguments a) { return machine::is_one(a[4]); };
+    const Once weights_of_bag = [](Arguments a) { return !is_tensor(a[6]); };
+    std::map<std::string, Once> found{
+        {"aten::uniform_",
+            [](Arguments a) {
+                int exponent;
+                return std::abs(std::frexp(a[2].toDouble() - a[1].toDouble(), &exponent)) == 0.5;
+            }},
+        {"aten::embedding_dense_backward", [](Arguments a) { return !a[4].toBool(); }},
+        {"aten::_embedding_bag", weights_of_bag},
+        {"aten::_embedding_bag_forward_only", weights_of_bag},
+    };
+    for (const auto* name : {"add", "sub", "rsub"}) found["aten::" + std::string(name)] = alpha_of_add;
+    for (const auto* name : {"add_", "sub_"}) found["aten::" + std::string(name)] = alpha_of_add;
+    for (const auto* name : {"index_add", "index_add_"}) found["aten::" + std::string(name)] = alpha_of_index_add;
+    return found;
+}();
+
+// Lets torch compute, and notes it where that is below level machine: numbers with fractions, and those that come of
+// whole ones, but for `arange`. `own`: there is one of our own, which did not take the arguments.
+void by_torch(Tally& tally, bool own, const Way& way, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+    Stack* stack) {
+    const size_t arguments = op.schema().arguments().size();
+    const auto once = ROUNDED_ONCE.find(op.schema().name());
+    const bool right = sums_nothing(*stack, arguments) ||
+                       (once != ROUNDED_ONCE.end() && once->second(torch::jit::last(*stack, arguments)));
+    bool fractions = has_fractions(*stack, arguments);
+    way(op, keys, stack);
+    if (right) return;
+    fractions |= op.schema().name() != "aten::arange" && has_fractions(*stack, op.schema().returns().size());
+    left_to_torch += fractions && (own || once != ROUNDED_ONCE.end());
+    if (!alone && fractions) tally.otherwise.fetch_add(1, std::memory_order_relaxed);
 }
 
 // Takes the arguments off the stack and puts the results there, or leaves it where they are not its own.
@@ -253,19 +287,11 @@ Own own_of(machine::Own compute, const std::string& into = "") {
     };
 }
 
-// At level machine where an operation is our own, at level threads where not. `right`: torch's is at level machine too.
-Way own_or(Tally& tally, Own own, Way otherwise, bool right = false) {
-    return [&tally, own, otherwise, right](
-               const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-        if (own(op, stack)) {
-            tally.own.fetch_add(1, std::memory_order_relaxed);
-            return;
-        }
-        if (!sums_nothing(*stack, op.schema().arguments().size())) {
-            left_to_torch += !right;
-            count_otherwise(tally, op, *stack);
-        }
-        otherwise(op, keys, stack);
+// At level machine where an operation is our own, at level threads where not.
+Way own_or(Tally& tally, Own own, Way otherwise) {
+    return [&tally, own, otherwise](const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+        if (!own(op, stack)) return by_torch(tally, true, otherwise, op, keys, stack);
+        tally.own.fetch_add(1, std::memory_order_relaxed);
     };
 }
 
@@ -279,12 +305,10 @@ Way function_for(
                               ? machine::ElementwiseFunction::of(machine::kernels, operation.schema())
                               : std::nullopt;
     if (function)
-        return own_or(tally, [f = *function](const auto&, Stack* stack) { return f(stack); }, otherwise,
-            function->adds());
+        return own_or(tally, [f = *function](const auto&, Stack* stack) { return f(stack); }, otherwise);
     if (own.empty() || own == "function")
         return [&tally, otherwise](const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-            count_otherwise(tally, op, *stack);
-            otherwise(op, keys, stack);
+            by_torch(tally, false, otherwise, op, keys, stack);
         };
     const auto space = own.find(' ');
     const auto found = machine::OWN.find(own.substr(0, space));
@@ -321,9 +345,15 @@ private:
     Way way_;
 };
 
-void replace(const std::string& name, c10::DispatchKey key, Way way) {
-    library->impl(name.c_str(), torch::dispatch(key, torch::CppFunction::makeFromBoxedFunctor(
-                                                         std::make_unique<Boxed>(std::move(way)))));
+// By operation, key and how it is computed. They stay for good: when exact mode is switched off, another thread may
+// still be within one.
+std::map<std::string, c10::BoxedKernel> kept;
+
+template <class Make>
+void replace(const std::string& name, c10::DispatchKey key, const std::string& how, const Make& make) {
+    auto& kernel = kept[name + " " + c10::toString(key) + " " + how];
+    if (!kernel.isValid()) kernel = c10::BoxedKernel::makeFromFunctor(std::make_unique<Boxed>(make()));
+    library->impl(name.c_str(), torch::dispatch(key, torch::CppFunction::makeFromBoxedKernel(kernel)));
 }
 
 struct Silent : c10::WarningHandler {
@@ -367,7 +397,6 @@ const char* exact_instructions() {
 // `arithmetic`: the path of its library, or nothing for level threads.
 const char* exact_begin(const char* arithmetic) {
     return guarded([&] {
-        machine::kernels = nullptr;
         if (machine::flushes_subnormals()) {  // torch's other threads may too: they are this one's copies
             machine::keep_subnormals();
             machine::in_threads(at::get_num_threads(), [](long) {});
@@ -389,9 +418,10 @@ const char* exact_begin(const char* arithmetic) {
 const char* exact_replace(const char* name, const char* overload, const char* way, const char* own) {
     return guarded([&] {
         const std::string full = std::string("aten::") + name;
-        const std::string with = *overload ? full + "." + overload : full;
-        replace(with, c10::DispatchKey::CPU, function_for(full, overload, way, own));
-        if (std::string(own) == "lstm") replace(with, c10::DispatchKey::AutogradCPU, lstm_above(full));
+        const std::string with = *overload ? full + "." + overload : full, how = std::string(way) + "/" + own;
+        replace(with, c10::DispatchKey::CPU, how, [&] { return function_for(full, overload, way, own); });
+        if (std::string(own) == "lstm")
+            replace(with, c10::DispatchKey::AutogradCPU, how, [&] { return lstm_above(full); });
     });
 }
 

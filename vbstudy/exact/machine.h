@@ -919,6 +919,7 @@ const std::map<std::string, Own> OWN = {
     {"fused_adam", fused_adam<false>},
     {"fused_adamw", fused_adam<true>},
     {"fused_adagrad", fused_adagrad},
+    {"uniform", uniform},
     {"normal", normal},
     {"normal_of", normal_of},
     {"binary_cross_entropy", binary_cross_entropy},

@@ -23,7 +23,7 @@ ARITHMETIC = frozenset(_NAMES["arithmetic"].split())
 SHARES = frozenset(_NAMES["shares"].split())
 EXTREMES = frozenset(_NAMES["extremes"].split())
 IN_ORDER = frozenset(_NAMES["in_order"].split())
-ROUNDED_ONCE = frozenset({"add", "sub", "rsub"})  # where nothing is multiplied on the way, torch's are right
+BY_ARGUMENTS = frozenset(_NAMES["by_arguments"].split())
 ONE_THREAD = frozenset(_NAMES["one_thread"].split())
 Level = Literal["machine", "threads"]
 ARITHMETIC_VERSION = 1  # the version of `docs/arithmetic.md`: a change of any bit is another one
@@ -49,7 +49,7 @@ def below(counts: Mapping[str, tuple[int, int]], asked: Level) -> dict[str, int]
     found: dict[str, int] = {}
     for full, (_, otherwise) in counts.items():
         name = base(full)
-        left = name in _OWN - ROUNDED_ONCE  # what our own arithmetic did not take
+        left = name in _OWN | BY_ARGUMENTS  # with arguments that are not at level machine
         at = "threads" if left else level(full)
         if otherwise and (at is None or (asked == "machine" and at == "threads")):
             found[name] = found.get(name, 0) + otherwise

@@ -61,8 +61,7 @@ class Strict(TorchDispatchMode):
         known = _adds_in_order() if namespace == _BETWEEN_PROCESSES else namespace in _NAMESPACES
         if not known or at is None:
             self._refuse(name, "is not known to exact mode, and might depend on the thread count")
-        integers = not _floats((args, kwargs))
-        if self._asked == "machine" and at == "threads" and not integers:
+        if self._asked == "machine" and at == "threads" and _floats((args, kwargs)):
             self._refuse(name, _OF_THREADS)
         for value in torch.utils._pytree.tree_iter((args, kwargs or {})):
             if isinstance(value, torch.Tensor) and not _covered(value):
@@ -71,8 +70,9 @@ class Strict(TorchDispatchMode):
                 )
         left = self._library.left_to_torch()
         result = func(*args, **(kwargs or {}))
-        ours = self._library.left_to_torch() == left
-        if self._asked == "machine" and not integers and not ours:
+        if self._asked == "machine" and at == "threads" and _floats(result) and name != "aten::arange":
+            self._refuse(name, _OF_THREADS)  # of whole numbers
+        if self._asked == "machine" and self._library.left_to_torch() != left:
             self._refuse(name, f"with these arguments {_OF_THREADS}")
         return result
 

@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812 (its usual name)
 
 from vbstudy import exact
+from vbstudy.exact.errors import ExactError
 
 
 def outputs_and_gradients(convolve: Callable[..., torch.Tensor], *shapes: Any, **options: Any) -> Any:
@@ -121,4 +122,39 @@ def test_elu_in_place_with_a_negative_slope_has_torchs_error_in_its_gradient() -
             y.sum().backward()
         F.elu_(x * 1, alpha=0.5).sum().backward()
         F.elu(x, alpha=-1.0).sum().backward()
-        assert exact.coverage().below == {"elu_backward": 1}
+        assert not exact.coverage().below
+
+
+PLACES, START = torch.tensor([1, 0, 2, 2]), torch.tensor([0])
+
+
+@pytest.mark.parametrize(
+    ("name", "refused", "passes"),
+    [
+        ("index_add", lambda x: x.index_add(0, PLACES, x, alpha=0.3), lambda x: x.index_add(0, PLACES, x)),
+        ("add", lambda x: x.add(PLACES[:, None], alpha=0.3), lambda x: x.half() - x.half()),
+        ("uniform", lambda x: x.double().uniform_(0, 0.3), lambda x: x.double().uniform_(-1, 1)),
+        ("log1p", lambda _: PLACES.log1p(), lambda _: PLACES**2),
+        ("lgamma", lambda _: PLACES.lgamma(), lambda _: torch.arange(5, dtype=torch.float32)),
+        (
+            "embedding_dense_backward",
+            lambda x: torch.ops.aten.embedding_dense_backward(x, PLACES, 9, -1, True),
+            lambda x: torch.ops.aten.embedding_dense_backward(x, PLACES, 9, -1, False),
+        ),
+        (
+            "_embedding_bag_forward_only",
+            lambda x: F.embedding_bag(PLACES, x, START, mode="sum", per_sample_weights=x[:, 0]),
+            lambda x: F.embedding_bag(PLACES, x, START, mode="sum"),
+        ),
+    ],
+)
+def test_strict_mode_refuses_what_is_rounded_as_the_cpu_has_it(
+    name: str, refused: Callable[[torch.Tensor], object], passes: Callable[[torch.Tensor], object]
+) -> None:
+    x = torch.rand(4, 3)
+    with exact.mode(strict=True):
+        passes(x)
+        assert not exact.coverage().below
+        with pytest.raises(ExactError, match=f"aten::{name}.* level threads"):
+            refused(x)
+    assert exact.coverage().below == {name: 1}

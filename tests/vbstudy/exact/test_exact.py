@@ -115,6 +115,28 @@ def test_blocks_of_threads_overlap() -> None:
     assert not exact.active()
 
 
+def test_it_is_switched_on_and_off_while_another_thread_computes() -> None:
+    script = """
+import threading, torch
+from vbstudy import exact
+ended = threading.Event()
+def compute():
+    norm = torch.nn.LayerNorm(64)
+    while not ended.is_set():
+        norm(torch.ones(32, 64)).sum().backward()
+thread = threading.Thread(target=compute)
+thread.start()
+for i in range(100):
+    exact.enable(level=["machine", "threads"][i % 2])
+    exact.disable()
+ended.set()
+thread.join()
+print("ended")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+
+
 def test_it_is_not_disabled_within_a_block() -> None:
     with exact.mode():
         with pytest.raises(ExactError, match="leave that first"):

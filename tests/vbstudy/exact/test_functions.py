@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,25 @@ def test_results_go_in_place_into_given_tensors_and_over_broadcast_ones() -> Non
     torch.exp(x, out=strided[:, ::2])
     assert torch.equal(strided[:, ::2], expected)
     assert not strided[:, 1::2].any()
+
+
+@pytest.mark.usefixtures("machine")
+def test_uniform_numbers_are_torchs_draws_rounded_once() -> None:
+    low, high = (np.float32(x) for x in (-0.3, 0.1))
+    y, strided = torch.empty(1000), torch.empty(50, 20).t()
+    torch.manual_seed(0)
+    draws = [Fraction(x) for x in torch.rand(1000).tolist()]
+    torch.manual_seed(0)
+    y.uniform_(-0.3, 0.1)
+    after = torch.rand(1)
+    for found, draw in zip(y.numpy(), draws, strict=True):
+        exactly = draw * Fraction(float(high - low)) + Fraction(float(low))
+        neighbours = (np.nextafter(found, np.float32(x)) for x in (-1, 1))
+        error = abs(Fraction(float(found)) - exactly)
+        assert all(error <= abs(Fraction(float(other)) - exactly) for other in neighbours)
+    torch.manual_seed(0)
+    assert torch.equal(strided.uniform_(-0.3, 0.1).t().flatten(), y)
+    assert torch.equal(torch.rand(1), after)
 
 
 @pytest.mark.usefixtures("machine")
