@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings.summary import FEASIBLE, compared, differs, hardened, runs_needed
+from analysis.findings.summary import FEASIBLE, compared, differs, hardened, on_models, runs_needed
 from analysis.provenance.checks import missing_runs
 from analysis.results.model import ACROSS, Analysis
 from analysis.sameness.verdicts import DIFFER
@@ -56,7 +56,7 @@ def _no_trace(analysis: Analysis, workload: str) -> str:
     study, (variant, rows) = analysis.study, compared(analysis, workload)
     low, high = _diverging(analysis, workload)
     if low == high:
-        within = any(row["weights"] == DIFFER for scope, row in rows.items() if scope != ACROSS)
+        within = any(on_models(row) == DIFFER for scope, row in rows.items() if scope != ACROSS)
         return UNREPEATED if within else ONE_COUNT
     _, _, first_model = next(iter(study.plan.runs or ()), "").rpartition("/")[2].partition("-on-")
     if study.runs_of(workload).cpu_model_asked.iloc[0] != first_model:
@@ -78,7 +78,8 @@ def _diverging(analysis: Analysis, workload: str) -> tuple[int, int]:
     """The smallest CPU count, and the next that gave another model of one seed."""
     runs = analysis.study.runs_of(workload, variant=compared(analysis, workload)[0])
     runs = runs.sort_values("cpus", kind="stable")
-    column = analysis.study.primary(workload)[1].sha256("weights")
+    view = analysis.study.primary(workload)[1]
+    column = view.sha256("weights" if runs[view.sha256("weights")].notna().all() else "predictions")
     first = runs.drop_duplicates("seeds_used").set_index("seeds_used")[column]
     other = runs.cpus[runs[column] != runs.seeds_used.map(first)]
     return int(runs.cpus.min()), int(other.min() if len(other) else runs.cpus.min())

@@ -62,10 +62,16 @@ def by_workload(analysis: Analysis) -> dict[str, dict[str, dict[Any, Any]]]:
     return {workload: rows for workload, (variant, rows) in each.items() if variant}
 
 
+def on_models(row: Mapping[Any, Any]) -> str:
+    """The verdict on weights; where they are not recorded, models that predict differently differ."""
+    unknown = row["weights"] == NOT_RECORDED and row["predictions"] == DIFFER
+    return DIFFER if unknown else str(row["weights"])
+
+
 def differs(analysis: Analysis, workload: str) -> bool:
     """Whether equal seeds gave different models on different thread counts."""
     _, rows = compared(analysis, workload)
-    return bool(rows) and rows[ACROSS]["weights"] == DIFFER
+    return bool(rows) and on_models(rows[ACROSS]) == DIFFER
 
 
 def _equal_seeds(analysis: Analysis) -> str:
@@ -141,17 +147,11 @@ def _exact_outcome(runs: pd.DataFrame, seeds: int) -> str:
 def _levels(rows: Mapping[str, dict[Any, Any]]) -> tuple[str, ...]:
     """The verdicts across thread counts on models, predictions and metric, and on the models within: on all
     thread counts, or on those that differ."""
-    within = {_models(row) for scope, row in rows.items() if scope != ACROSS}
+    within = {on_models(row) for scope, row in rows.items() if scope != ACROSS}
     inside = IDENTICAL if within == {IDENTICAL} else "not compared"
     inside = next((verdict for verdict in (DIFFER, NOT_RECORDED) if verdict in within), inside)
     across = rows[ACROSS]
-    return _models(across), across["predictions"], across["metric"], inside
-
-
-def _models(row: Mapping[Any, Any]) -> str:
-    """The verdict on weights; where they are not recorded, models that predict differently differ."""
-    unknown = row["weights"] == NOT_RECORDED and row["predictions"] == DIFFER
-    return DIFFER if unknown else str(row["weights"])
+    return on_models(across), across["predictions"], across["metric"], inside
 
 
 def _outcome(analysis: Analysis, levels: tuple[str, ...], workloads: list[str]) -> str:

@@ -247,6 +247,7 @@ def test_without_weights_different_predictions_and_metrics_are_reported(study):
     answers = dict(which_threads(found))
     assert answers["same model?"] == "no"
     assert answers["advice"] == "keep one count in all runs; state it with the CPU model"
+    assert {"trace --cpus 1,2", "harden"} <= dict(next_steps(found)).keys()
     for name, accuracy, predictions in (("b", 0.75, True), ("c", 0.75, False), ("d", 0.5, False)):
         for cpus in (1, 2):
             folder = study.run(cpus, workload=name, accuracies=(0.5, accuracy if cpus == 1 else 0.75))
