@@ -44,14 +44,15 @@ class Session:
 
     def executor(self) -> Executor:
         """Starts the guest where it does not run. Raises GuestError when it cannot be started, and where it
-        would have fewer cores than it was made with, or another accelerator or cpuset: records have those of
-        the inventory."""
+        would have another number of cores than it was made with, or another accelerator or cpuset: records
+        have those of the inventory."""
         if self._executor is not None:
             return self._executor
-        spec = self.guest.spec
-        if len(self.cores) < spec.cpus and not self.guest.observed.oversubscribed:
+        spec, observed = self.guest.spec, self.guest.observed
+        made = len(observed.machine_cores) if observed.oversubscribed else spec.cpus
+        if min(len(self.cores), spec.cpus) != made:
             raise GuestError(
-                f"guest {spec.name}: {counted(len(self.cores), 'core')} for it, {spec.cpus} when made: "
+                f"guest {spec.name}: {counted(len(self.cores), 'core')} for it, {made} when made: "
                 "allow this process as many (taskset, a container), or run `vbstudy provision` again"
             )
         # point: former guest stopped
@@ -67,7 +68,7 @@ class Session:
             shutil.rmtree(folder, ignore_errors=True)
         # point: data put
         folders = data.bring(self.study, data_folders(self.study, self.store), connection)
-        observed, details = self.guest.observed, self.guest.observed.details
+        details = observed.details
         context = GuestContext(
             visible_cpus=observed.guest_cpus,
             oversubscribed=observed.oversubscribed,

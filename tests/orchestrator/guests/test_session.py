@@ -23,21 +23,40 @@ class Provider:
         raise StartedError
 
 
-def session(tmp_path, oversubscribed: bool) -> Session:
-    seen = Observation(provider_cpus=2, guest_cpus=2, oversubscribed=oversubscribed, start_s=1.0, details={})
+def session(tmp_path, *, made: int, now: int, machine: bool = False) -> Session:
+    """Of a guest with 2 CPUs, made where there were so many cores."""
+    cpus = 2 if machine else min(made, 2)
+    seen = Observation(
+        provider_cpus=cpus,
+        guest_cpus=cpus,
+        oversubscribed=made < 2,
+        start_s=1.0,
+        details={},
+        machine_cores=tuple(range(made)),
+    )
     guest = Guest(spec=guest_spec(2), observed=seen, created_at="now")
     study = schema.parse('[[workload]]\nmodel = "lenet1"\ndataset = "digits"\n')
-    return Session(study, Store(tmp_path), Provider(), guest, (0,), None)
+    return Session(study, Store(tmp_path), Provider(), guest, tuple(range(now)), None)
 
 
-def test_a_guest_is_not_started_on_fewer_cores_than_it_was_made_with(tmp_path):
-    with pytest.raises(GuestError, match="guest cpus-2: 1 core for it, 2 when made"):
-        session(tmp_path, oversubscribed=False).executor()
+@pytest.mark.parametrize("machine", [False, True])
+@pytest.mark.parametrize(("made", "now"), [(2, 1), (4, 1), (1, 2), (1, 4)])
+def test_a_guest_is_not_started_on_another_number_of_cores_than_it_was_made_with(
+    tmp_path, made, now, machine
+):
+    """An oversubscribed one with as many as it needs is not oversubscribed, and its record states it."""
+    text = f"guest cpus-2: {now} cores? for it, {min(made, 2)} when made: .* `vbstudy provision` again"
+    with pytest.raises(GuestError, match=text):
+        session(tmp_path, made=made, now=now, machine=machine).executor()
 
 
-def test_an_oversubscribed_guest_is_started_on_the_cores_there_are(tmp_path):
+@pytest.mark.parametrize("machine", [False, True])
+@pytest.mark.parametrize(("made", "now"), [(2, 2), (2, 4), (4, 2), (1, 1)])
+def test_a_guest_is_started_on_the_cores_it_was_made_with_or_where_there_are_more_than_it_needs(
+    tmp_path, made, now, machine
+):
     with pytest.raises(StartedError):
-        session(tmp_path, oversubscribed=True).executor()
+        session(tmp_path, made=made, now=now, machine=machine).executor()
 
 
 @pytest.mark.parametrize(
