@@ -86,6 +86,7 @@ class Swept(Summary):
     interim_done: int = 0
     answers: tuple[dict[str, Any], ...] = ()
     open_sets: tuple[str, ...] = ()
+    without_runs: tuple[str, ...] = ()
     robustness: Measured | None = None
 
 

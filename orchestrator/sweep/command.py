@@ -91,6 +91,10 @@ def _unclear(interim: Interim) -> Iterator[str]:
     for n, sets in sorted(runs.items()):
         if sets:
             yield f"not clear after {counted(n, 'run')}: {', '.join(sorted(sets))}"
+    if interim.without_runs:
+        yield f"not compared, because there are no runs yet: {', '.join(interim.without_runs)}"
+    elif not interim.answers and not interim.open_sets:
+        yield "there is nothing to compare"
 
 
 def summaries(outcome: SweepOutcome, store: Store) -> tuple[dict[str, Any], str]:

@@ -30,19 +30,21 @@ def run_missing(
     began = time.perf_counter()
     store.clear_incoming()
     needed = list(dict.fromkeys(map(guest_for, specs)))  # point: plan checked
-    without = [name for name in needed if not engine.has_guest(name)]
-    if without == needed:
-        raise UsageError(f"there is no guest {_or(needed)}; run `vbstudy provision`")
-    summary = Summary(planned=len(specs), without_guest=without)
+    summary = Summary(planned=len(specs))
     with opened(store.checked_file, store.runs) as checked:
         found = resume(store, specs, checked)  # point: store checked
+        finished = {spec.run_id for spec in found.done}
+        unfinished = [spec for spec in specs if spec.run_id not in finished]
+        waiting = list(dict.fromkeys(map(guest_for, unfinished)))
+        without = summary.without_guest = [name for name in waiting if not engine.has_guest(name)]
+        if without and not any(map(engine.has_guest, needed)):
+            raise UsageError(f"there is no guest {_or(without)}; run `vbstudy provision`")
         for spec, reason in found.damaged:  # point: damage found
             summary.quarantined.append(spec.run_id)
             observer.quarantined(spec, reason, store.quarantine(spec, reason))  # point: damage reported
         summary.done_before = len(found.done)
         observer.planned(specs, found.done)  # point: plan reported
-        finished = {spec.run_id for spec in found.done}
-        missing = [s for s in specs if s.run_id not in finished and guest_for(s) not in without]
+        missing = [spec for spec in unfinished if guest_for(spec) not in without]
         if missing:
             store.require_one_disk(store.runs, store.failed)
         starting()

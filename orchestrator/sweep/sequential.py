@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from guest.records import bounded, plain_json
 from guest.records.bounded import read_bounded
+from guest.records.run import RunSpec
 from orchestrator.engine import Engine, Observer, Summary
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.files import write_durably
@@ -40,13 +41,14 @@ class Sequential:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interim:
     """How far the interim analyses came. `open_sets` are the conditions that need more runs than the
-    cap, and may have more."""
+    cap, and may have more; those `without_runs` were in no analysis."""
 
     rule: str
     interim: tuple[int, ...]
     interim_done: int = 0
     answers: tuple[dict[str, Any], ...] = ()
     open_sets: tuple[str, ...] = ()
+    without_runs: tuple[str, ...] = ()
 
 
 def parse_rule(study: Study, store: Store, runs: int | None, until: str, max_runs: int | None) -> Sequential:
@@ -128,12 +130,14 @@ def sweep_until(
     active: frozenset[str] | None = None
     before = 0
     for done, n in enumerate(rule.interim, start=1):
-        added = [
-            spec
-            for spec in plan(study, n)
-            if spec.repetition > before
-            and (active is None or (spec.set_id in active and engine.has_guest(guest_for(spec))))
+        wanted = [
+            s for s in plan(study, n) if s.repetition > before and (active is None or s.set_id in active)
         ]
+        added, left = list[RunSpec](), list[RunSpec]()
+        for spec in wanted:
+            runs = active is None or engine.has_guest(guest_for(spec)) or store.has(spec)
+            (added if runs else left).append(spec)
+        _add(total, Summary(without_guest=list(dict.fromkeys(map(guest_for, left)))))
         if not added:
             break
         _add(total, run_missing(added, store, engine, observer, starting))
@@ -142,7 +146,11 @@ def sweep_until(
         answers = tuple(dataclasses.asdict(answer) for answer in decision.answers)
         keep_answers(store, done, answers)
         outcome = dataclasses.replace(
-            outcome, interim_done=done, answers=answers, open_sets=tuple(sorted(active))
+            outcome,
+            interim_done=done,
+            answers=answers,
+            open_sets=tuple(sorted(active)),
+            without_runs=tuple(s.set_id for s in conditions(study) if not store.repetitions(s.set_id)),
         )
         report(
             f"interim analysis {done} of {len(rule.interim)}, {n} runs each: "

@@ -8,13 +8,14 @@ import pytest
 
 from orchestrator.cli import main as cli
 from orchestrator.engine import Summary
-from orchestrator.errors import StoreError
+from orchestrator.errors import StoreError, UsageError
 from orchestrator.store.store import Store
 from orchestrator.study.plan import plan
 from orchestrator.study.schema import parse
 from orchestrator.sweep import command
 from orchestrator.sweep.pipeline import run_missing
 from orchestrator.sweep.progress import composite
+from tests.orchestrator.store.test_store import publish
 from tests.orchestrator.sweep.test_pipeline import STUDY
 
 
@@ -42,12 +43,32 @@ class Engine:
     """Counts what it is given."""
 
     given = 0
+    without = ()
 
     def has_guest(self, name):
-        return True
+        return name not in self.without
 
     def run(self, specs, observer, summary, checked):
         self.given += len(specs)
+
+
+def test_only_guests_of_runs_that_are_not_done_are_asked_for(tmp_path):
+    store, engine, specs = Store(tmp_path), Engine(), plan(parse(STUDY))
+    engine.without = ("cpus-1", "cpus-2")
+    with pytest.raises(UsageError, match="there is no guest cpus-[12] or cpus-[12]; run `vbstudy provision`"):
+        run_missing(specs, store, engine, composite())
+    for spec in specs:
+        if spec.threads.cpus == 2:
+            publish(store, spec)
+    engine.without = ("cpus-2",)
+    assert run_missing(specs, store, engine, composite()).without_guest == []
+    assert engine.given == 2
+    for spec in specs:
+        if spec.threads.cpus == 1:
+            publish(store, spec)
+    engine.without = ("cpus-1", "cpus-2")
+    summary = run_missing(specs, store, engine, composite())
+    assert (summary.done_before, summary.without_guest) == (4, [])
 
 
 @pytest.mark.parametrize("name", ["runs", "failed"])

@@ -21,6 +21,8 @@ from orchestrator.sweep.sequential import (
     parse_rule,
     sweep_until,
 )
+from tests import factories
+from tests.orchestrator.store.test_store import publish
 from tests.orchestrator.sweep.test_pipeline import STUDY, records, vbstudy
 
 
@@ -58,9 +60,11 @@ def until(tmp_path):
             decide=lambda done: Decision(answers=(), open_sets=open_after(done)),
         )
         observer = composite()
-        summary, _ = sweep_until(parse(STUDY), Store(tmp_path), Engine(*guests), observer, rule, str)
+        summary, found = sweep_until(parse(STUDY), Store(tmp_path), Engine(*guests), observer, rule, str)
+        outcomes.append(SweepOutcome(summary=summary, interim=found))
         return summary
 
+    outcomes = sweep.outcomes = []
     return sweep
 
 
@@ -77,8 +81,35 @@ def test_the_cap_ends_it(added, until):
 
 
 def test_an_open_set_without_its_guest_is_asked_for_once(added, until):
-    until((1, 2, 3), lambda done: frozenset({"net/fixed-seed/cpus-2"}), guests=("cpus-1",))
+    summary = until((1, 2, 3), lambda done: frozenset({"net/fixed-seed/cpus-2"}), guests=("cpus-1",))
     assert added == [["cpus-1/0001", "cpus-2/0001"]]
+    assert summary.without_guest == ["cpus-2"]
+
+
+def test_an_open_set_without_its_guest_is_analysed_with_the_runs_that_are_stored(tmp_path, added, until):
+    store = Store(tmp_path)
+    for repetition in (1, 2):
+        publish(store, factories.spec(2, repetition, workload=factories.workload(name="net")))
+    summary = until((1, 2, 3), lambda done: frozenset({"net/fixed-seed/cpus-2"}), guests=("cpus-1",))
+    assert added == [["cpus-1/0001", "cpus-2/0001"], ["cpus-2/0002"]]
+    assert summary.without_guest == ["cpus-2"]
+
+
+def test_conditions_without_runs_are_not_clear(tmp_path, added, until):
+    """Of a guest that is not there, or whose every run failed: no question was asked of them."""
+    until((1, 2), lambda done: frozenset(), guests=("cpus-1",))
+    publish(Store(tmp_path), factories.spec(1, workload=factories.workload(name="net")))
+    until((1, 2), lambda done: frozenset(), guests=("cpus-1",))
+    none, one = (summaries(outcome, Store(tmp_path))[1] for outcome in until.outcomes)
+    of = "interim analysis 1 of 2, not compared, because there are no runs yet: "
+    assert f"{of}net/fixed-seed/cpus-1, net/fixed-seed/cpus-2; next:" in none
+    assert f"{of}net/fixed-seed/cpus-2; next:" in one
+
+
+def test_a_study_of_one_condition_has_nothing_to_compare(tmp_path):
+    found = Interim(rule="decided(tests)", interim=(3, 30), interim_done=1)
+    _, text = summaries(SweepOutcome(summary=Summary(), interim=found), Store(tmp_path))
+    assert "interim analysis 1 of 2, there is nothing to compare; next:" in text
 
 
 def test_a_study_keeps_its_plan_of_interim_analyses(tmp_path):
