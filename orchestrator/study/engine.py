@@ -10,7 +10,7 @@ from pydantic import AfterValidator, AliasChoices, Field, ValidationError, model
 
 from guest.records.run import CONTENDED_ABOVE
 from orchestrator.errors import UsageError
-from orchestrator.study.providers import MAX_THREADS, Count, Port, Section
+from orchestrator.study.providers import MAX_S, MAX_THREADS, Count, Port, Seconds, Section
 
 SCHEDULER = r"(tcp|tls)://(\[[0-9A-Fa-f:]+\]|[^\s:/@\[\]]+):\d{1,5}"
 
@@ -68,9 +68,9 @@ class EngineTable(Section):
     ended with the sweep, a scheduler is there already."""
 
     retries: int = Field(default=1, ge=0, le=100)
-    timeout_s: float = Field(default=24 * 3600, gt=0)
-    heartbeat_s: float = Field(default=5, gt=0)
-    lost_after_s: float = Field(default=120, gt=0)
+    timeout_s: Seconds = 24 * 3600
+    heartbeat_s: Seconds = 5
+    lost_after_s: Seconds = 120
     side_by_side: bool = True
     hyper_threads: bool = True
     reserve: int = Field(default=0, ge=0, le=MAX_THREADS, strict=True)
@@ -87,7 +87,7 @@ class EngineTable(Section):
         default=None, examples=["tcp://node0:8786"]
     )
     security: Path | None = Field(default=None, examples=["security.toml"])
-    workers_wait_s: float = Field(default=600, ge=0)
+    workers_wait_s: float = Field(default=600, ge=0, le=MAX_S)
     cluster: ClusterTable | None = None
 
     @model_validator(mode="after")

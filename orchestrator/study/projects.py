@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from guest.projects.artifacts import PICKLES
 from guest.records.printable import unaccented
 from guest.records.run import LOSSES, METRIC, Framework, Random
-from orchestrator.study.providers import Section, no_credentials
+from orchestrator.study.providers import Seconds, Section, no_credentials
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 GIT_URL = re.compile(r"^(https?|ssh|git|file)://|^[\w.-]+@[\w.-]+:|\.git(@|$)")
@@ -104,7 +104,7 @@ class ProjectTable(Section):
     wheels: str | None = None
     metrics: dict[str, MetricTable] = Field(min_length=1)
     artifacts: ArtifactsTable = ArtifactsTable()
-    timeout_s: float | None = Field(default=None, gt=0)
+    timeout_s: Seconds | None = None
     disk_limit_mib: int = Field(default=10240, ge=1, strict=True)
     random: Random = Random.SEED
     framework: Framework | None = None

@@ -21,9 +21,11 @@ from pydantic import (
 from guest.records.run import CPU_MODEL
 
 MAX_THREADS = 1024
+MAX_S = 365 * 24 * 3600  # a year: no clock or system call overflows
 
 Count = Annotated[int, Field(ge=1, strict=True)]
 ThreadCount = Annotated[int, Field(ge=1, le=MAX_THREADS, strict=True)]
+Seconds = Annotated[float, Field(gt=0, le=MAX_S)]
 Port = Annotated[int, Field(ge=1, le=65535, strict=True)]
 
 
@@ -117,8 +119,8 @@ class SshTable(Section):
     hosts: tuple[SshHostTable, ...]
     cpuset: Literal["auto", "cgroup", "affinity"] = "auto"
     use_ssh_config: bool = False
-    connect_timeout_s: float = Field(default=20, gt=0)
-    patience_s: float = Field(default=30, ge=0)
+    connect_timeout_s: Seconds = 20
+    patience_s: float = Field(default=30, ge=0, le=MAX_S)
 
     @field_validator("hosts")
     @classmethod
@@ -157,7 +159,7 @@ class QemuTable(Section):
     cpu_model: CpuModel = "max"
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
     snapshot: bool = True
-    boot_timeout_s: float = Field(default=300, gt=0)
+    boot_timeout_s: Seconds = 300
     image: Path | None = Field(default=None, examples=["debian-12.qcow2"])
     python: str = "/usr/bin/python3"
     python_version: PythonVersion | None = Field(default=None, examples=["3.11"])
@@ -186,7 +188,7 @@ class VagrantTable(Section):
     box: Box = "debian/bookworm64"
     memory_mib: int = Field(default=2048, ge=512, le=1 << 20, strict=True)
     python: str | None = Field(default=None, examples=["/usr/bin/python3"])
-    boot_timeout_s: float = Field(default=300, gt=0)
+    boot_timeout_s: Seconds = 300
 
 
 DISK_IMAGES = (".vdi", ".vmdk", ".vhd", ".vhdx", ".qcow2", ".raw", ".img")
@@ -222,7 +224,7 @@ class VirtualBoxTable(Section):
     nested_paging: bool = True
     execution_engine: Literal["auto", "native", "interpreter"] = "auto"
     snapshot: Literal["live", "saved", "off"] = "live"
-    boot_timeout_s: float = Field(default=300, gt=0)
+    boot_timeout_s: Seconds = 300
 
     def is_file(self) -> bool:
         """Whether `base` names a disk image or an appliance, rather than a machine."""

@@ -120,6 +120,13 @@ def test_a_minimal_study_has_the_documented_defaults():
             )
             for key in ("timeout_s", "lost_after_s", "workers_wait_s")
         ),
+        *(
+            (
+                MINIMAL + f"[engine]\n{key} = 1e10\n",
+                f"study.toml:5: engine.{key} = 10000000000.0: input should be less than or equal to 31536000",
+            )
+            for key in ("timeout_s", "heartbeat_s", "lost_after_s", "workers_wait_s")
+        ),
         (
             MINIMAL + "[engine]\nresults = 'through-worker'\n",
             "study.toml:5: engine.results: unknown key; allowed are cluster",
