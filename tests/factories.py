@@ -18,7 +18,9 @@ from guest.records.run import (
     Hashes,
     Isa,
     Isolation,
+    MetricSource,
     Optimizer,
+    ProjectSpec,
     RunRecord,
     RunResult,
     RunSpec,
@@ -48,6 +50,21 @@ def workload(**changes: Any) -> WorkloadSpec:
     return WorkloadSpec(**values | changes)
 
 
+def project(**changes: Any) -> ProjectSpec:
+    values: dict[str, Any] = {
+        "source": "mine",
+        "commit": "",
+        "command": ("python", "train.py"),
+        "requirements": "",
+        "metrics": (MetricSource(name="accuracy"),),
+        "predictions": "",
+        "weights": "",
+        "timeout_s": None,
+        "disk_limit_mib": 1,
+    }
+    return ProjectSpec(**values | changes)
+
+
 def spec(cpus: int = 2, repetition: int = 1, **changes: Any) -> RunSpec:
     values: dict[str, Any] = {
         "study_id": "test",
@@ -60,10 +77,10 @@ def spec(cpus: int = 2, repetition: int = 1, **changes: Any) -> RunSpec:
     return RunSpec(**values | changes)
 
 
-def fill(folder: Path, text: str = "bytes") -> dict[str, Artifact]:
-    """Writes every file of a run, with made-up bytes; returns its manifest."""
+def fill(folder: Path, text: str = "bytes", names: Sequence[str] = ARTIFACTS) -> dict[str, Artifact]:
+    """Writes every file of a run, or these, with made-up bytes; returns its manifest."""
     manifest = {}
-    for name in ARTIFACTS:
+    for name in names:
         data = f"{name} {text}\n".encode()
         (folder / name).write_bytes(data)
         manifest[name] = Artifact(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data))

@@ -248,7 +248,7 @@ def _order(record: RunRecord) -> tuple[Any, ...]:
 
 def workload_digest(workload: WorkloadSpec, tree_sha256: str = "") -> str:
     """Equal where the same was trained: the settings, and the files of an own project."""
-    return digest([workload, tree_sha256])
+    return digest([workload.comparable, tree_sha256])
 
 
 def _run_row(record: RunRecord) -> dict[str, Any]:

@@ -20,6 +20,7 @@ Schema history
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -176,6 +177,12 @@ class WorkloadSpec:
     project: ProjectSpec | None = None
 
     @property
+    def comparable(self) -> WorkloadSpec:
+        """Equal where the same is trained: without a project's limits, which a finished run kept to."""
+        project = self.project and dataclasses.replace(self.project, timeout_s=None, disk_limit_mib=0)
+        return dataclasses.replace(self, project=project)
+
+    @property
     def network_framework(self) -> Framework:
         """What a network of ours is trained with. Raises ValueError for a project."""
         if self.framework is None:
@@ -254,6 +261,12 @@ class RunSpec:
     cpu_model: str = ""  # the CPU that a virtual machine shows, where the study compares several
     tier: Tier = Tier.NONE
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def comparable(self) -> RunSpec:
+        """Equal where the same is asked for: without limits, and without the schema, of which there are older
+        ones."""
+        return dataclasses.replace(self, workload=self.workload.comparable, schema_version=0)
 
     @property
     def cure(self) -> Tier:

@@ -104,7 +104,8 @@ def framework_of(workload: WorkloadSpec) -> Framework:
 
 def profile(store: Store, workload: WorkloadSpec) -> Profile | None:
     """Which operations vary with the thread count, by the traces of this training; None without any."""
-    traces = [trace for trace in store.stored_traces() if trace.workload == workload]
+    stored = store.stored_traces()
+    traces = [trace for trace in stored if trace.workload.comparable == workload.comparable]
     if not traces:
         return None
     return Profile(

@@ -234,7 +234,7 @@ class Fleet:
     def _publish(self, spec: RunSpec, receipt: Receipt) -> RunRecord:
         """Every byte is checked against the record's hashes, however it came."""
         record = decode_record(receipt.record)
-        if record.spec != spec:
+        if record.spec.comparable != spec.comparable:
             raise ProtocolError(f"it is run {record.spec.run_id} of another plan")
         names = record.result.artifacts
         odd = spec.workload.unexpected_artifacts(names)

@@ -93,7 +93,7 @@ class Checked:
         key = (spec.study_id, spec.workload, spec.variant, spec.threads, spec.seeds, spec.isa, spec.cpu_model)
         found = self._asked.get(key)
         if found is None:
-            asked = dataclasses.replace(spec, repetition=0, schema_version=0)
+            asked = dataclasses.replace(spec.comparable, repetition=0)
             found = self._asked[key] = digest(asked)[:32]
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from guest.records import bounded
 from guest.records.bounded import read_bounded
@@ -58,16 +59,19 @@ def check_artifact(path: Path, expected: Artifact) -> None:
         raise DamagedRunError(f"{path.name} does not match its SHA-256")
 
 
-KEYS = {"study_id": "name"}  # in the study file
+KEYS = {"study_id": "name", "source": "project"}  # in the study file
+PARTS = ("workload", "project", "seeds", "threads")
 
 
 def differences(stored: RunSpec, asked: RunSpec) -> str:
-    """`epochs = 2 (the study says 3)`, for every field that differs."""
-    pairs = []
-    for a, b in ((stored.workload, asked.workload), (stored.seeds, asked.seeds), (stored, asked)):
-        pairs += [
-            f"{KEYS.get(name, name)} = {getattr(a, name)} (the study says {getattr(b, name)})"
-            for name in a.__slots__
-            if name not in ("workload", "seeds", "threads") and getattr(a, name) != getattr(b, name)
-        ]
-    return ", ".join(pairs)
+    """`epochs = 2 (the study says 3)`, for every field that differs, but for limits."""
+    before, now = stored.comparable, asked.comparable
+    pairs: list[tuple[Any, Any]] = [(before.workload, now.workload), (before.seeds, now.seeds), (before, now)]
+    if before.workload.project and now.workload.project:
+        pairs.insert(0, (before.workload.project, now.workload.project))
+    return ", ".join(
+        f"{KEYS.get(name, name)} = {getattr(a, name)} (the study says {getattr(b, name)})"
+        for a, b in pairs
+        for name in a.__slots__
+        if name not in PARTS and getattr(a, name) != getattr(b, name)
+    )

@@ -134,8 +134,7 @@ class Store:
         folder = self.folder(spec)
         record = read_record(folder)
         check_artifacts(folder, record)
-        # Older schemas are read as they are; what a run was asked to do has no version.
-        if dataclasses.replace(record.spec, schema_version=spec.schema_version) != spec:
+        if record.spec.comparable != spec.comparable:
             differing = differences(record.spec, spec)
             raise UsageError(
                 f"{folder}: was run with {differing}; "

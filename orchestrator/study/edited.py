@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from guest.records.printable import counted
 from orchestrator.errors import UsageError
 from orchestrator.store.integrity import differences
@@ -44,6 +42,6 @@ def _compared(store: Store) -> tuple[list[str], list[str]]:
         now = planned.get(spec.run_id)
         if now is None:
             unplanned.append(f"{spec.set_id} is not planned")
-        elif dataclasses.replace(spec, schema_version=now.schema_version) != now:
+        elif spec.comparable != now.comparable:
             changed.append(f"{spec.set_id} was run with {differences(spec, now)}")
     return changed, unplanned

@@ -8,11 +8,12 @@ import pandas as pd
 import pytest
 
 from analysis.load.runs import Problem
-from analysis.load.study import NothingToAnalyse, View, by_threads, load_study
+from analysis.load.study import NothingToAnalyse, View, by_threads, load_study, workload_digest
 from analysis.pipeline import analyze
 from analysis.report.methods import primary_outcome
 from guest.records.codec import NewerSchemaError
 from guest.records.run import HISTORY, PREDICTIONS, RECORD, Metric, decode_record
+from tests import factories
 from tests.faults.damage import flip
 
 
@@ -189,3 +190,11 @@ def test_a_margin_without_a_metric_is_of_the_one_that_all_workloads_share(study)
     loaded = errors(study, "margin = 0.5")
     assert [loaded.margin("a", "accuracy"), loaded.margin("b", "mse")] == [0.01, None]
     assert loaded.only(["b"]).margin("b", "mse") == 0.5
+
+
+def test_a_raised_limit_is_no_other_setting_of_a_workload():
+    first, raised, other = (
+        workload_digest(factories.workload(project=factories.project(**changes)), "tree")
+        for changes in ({}, {"timeout_s": 9.0, "disk_limit_mib": 2}, {"command": ("python", "other.py")})
+    )
+    assert first == raised != other

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from guest.records.codec import from_json, seal, to_json
-from guest.records.run import ARTIFACTS
+from guest.records.run import ARTIFACTS, HISTORY, LOG
 from orchestrator.engine import Summary
 from orchestrator.engine.packing import Room
 from orchestrator.errors import GuestError, PrerequisiteError
@@ -68,8 +68,9 @@ def spec():
 def receipt(tmp_path, spec, **changes):
     folder = tmp_path / "on-the-host"
     folder.mkdir(exist_ok=True)
-    record = factories.record(spec, factories.result(factories.fill(folder)))
-    files = {name: (folder / name).read_bytes() for name in ARTIFACTS}
+    names = [HISTORY, LOG] if spec.workload.project else ARTIFACTS
+    record = factories.record(spec, factories.result(factories.fill(folder, names=names)))
+    files = {name: (folder / name).read_bytes() for name in names}
     values = {"host": "host", "record": seal(record), "files": files}
     return Receipt(**values | changes)
 
@@ -145,6 +146,14 @@ def test_a_run_of_another_plan_is_not_taken(tmp_path, fleet, spec):
     land(fleet, spec, receipt(tmp_path, other))
     assert "of another plan" in evidence(tmp_path)[0]["message"]
     assert not list(tmp_path.glob("runs/*"))
+
+
+def test_a_run_that_a_host_kept_is_taken_though_a_limit_was_raised_since(tmp_path, fleet, spec):
+    project = factories.project(timeout_s=9.0)
+    fleet.specs[spec.run_id] = asked = dataclasses.replace(spec, workload=factories.workload(project=project))
+    kept = dataclasses.replace(spec, workload=factories.workload(project=factories.project()))
+    land(fleet, spec, receipt(tmp_path, kept))
+    assert Store(tmp_path).check(asked).spec == kept
 
 
 def test_failed_attempts_bring_their_evidence(tmp_path, fleet, spec):

@@ -13,8 +13,6 @@ from guest.records.run import (
     SELECTED,
     WEIGHTS,
     Artifact,
-    MetricSource,
-    ProjectSpec,
     Random,
 )
 from orchestrator.store.index import opened
@@ -87,6 +85,17 @@ def test_runs_asked_for_in_another_way_are_not_those_that_are_known(store):
         assert checked.holds(factories.spec(schema_version=0))  # it asks for nothing
 
 
+def test_a_run_whose_limits_were_raised_since_is_not_read_again(store):
+    spec, raised, other = (
+        factories.spec(workload=factories.workload(name="mine", project=factories.project(**changes)))
+        for changes in ({}, {"timeout_s": 9.0, "disk_limit_mib": 2}, {"command": ("python", "other.py")})
+    )
+    publish(store, spec)
+    assert [resumed(store, [each]).read for each in (spec, raised)] == [1, 0]
+    with opened(store.checked_file, store.runs) as checked:
+        assert not checked.holds(other)
+
+
 def test_runs_of_another_folder_in_its_place_are_read(store, tmp_path):
     """The store was copied, or the folders were exchanged: equal bytes, other inodes."""
     first, second = (store.folder(spec) for spec in SPECS[:2])
@@ -122,11 +131,7 @@ def test_a_file_that_cannot_be_written_costs_a_reading(store):
 
 
 def test_a_run_of_a_user_project_without_a_selected_model_is_known_too(store):
-    project = ProjectSpec(
-        source="mine", commit="", command=("python", "train.py"), requirements="",
-        metrics=(MetricSource(name="accuracy", pattern="", file="", key=""),), predictions="", weights="",
-        timeout_s=None, disk_limit_mib=1, random=Random.REPLAY, framework=None,
-    )  # fmt: skip
+    project = factories.project(random=Random.REPLAY)
     spec = factories.spec(workload=factories.workload(name="mine", project=project))
     folder = store.new_incoming()
     manifest = factories.fill(folder)

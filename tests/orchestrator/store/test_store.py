@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from guest.records.run import ARTIFACTS, PREDICTIONS, RECORD, SCHEMA_VERSION, decode_record
+from guest.records.run import ARTIFACTS, HISTORY, LOG, PREDICTIONS, RECORD, SCHEMA_VERSION, decode_record
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.store.integrity import DamagedRunError, read_record
 from orchestrator.store.store import Store
@@ -25,7 +25,8 @@ def publish(store, spec=None):
     """One finished run; returns its spec."""
     spec = spec or factories.spec()
     incoming = store.new_incoming()
-    record = factories.record(spec, factories.result(factories.fill(incoming)))
+    names = [HISTORY, LOG] if spec.workload.project else ARTIFACTS
+    record = factories.record(spec, factories.result(factories.fill(incoming, names=names)))
     assert store.publish(incoming, record)
     return spec
 

@@ -7,11 +7,13 @@ from analysis.pipeline import analyze
 from analysis.provenance.study_file import study_file_of
 from analysis.report.methods import recipe
 from orchestrator.cli import main as cli
+from orchestrator.errors import UsageError
 from orchestrator.store.store import Store
-from orchestrator.study.edited import edited
+from orchestrator.study.edited import edited, refused
 from orchestrator.study.plan import conditions
 from orchestrator.study.schema import parse
 from tests.analysis.conftest import Fabricator
+from tests.orchestrator.store.test_store import publish
 
 AS_RUN = """name = "fabricated"
 cpus = [1, 2]
@@ -58,6 +60,31 @@ def test_what_differs_is_named(study):
     assert second.startswith("net/fixed-seed/cpus-2 was run with")
     change(study, 'name = "net"', 'name = "other"')
     assert edited(Store(study)).startswith("net/fixed-seed/cpus-1 is not planned; ")
+
+
+def test_a_project_s_limits_are_no_other_settings_and_what_is_one_is_named(tmp_path):
+    text = """cpus = [1]
+repetitions = 1
+variants = ["default"]
+[[workload]]
+name = "own"
+project = "mine"
+command = ["python", "train.py"]
+metrics = { accuracy = { report = true } }
+timeout_s = 60
+disk_limit_mib = 10
+"""
+    store = Store(tmp_path)
+    publish(store, conditions(parse(text))[0])
+    store.study_file.write_text(text.replace("60", "7200").replace("= 10", "= 20"))
+    assert (edited(store), refused(store)) == ("", False)
+    change(tmp_path, "train.py", "main.py")
+    assert edited(store) == (
+        "own/default/cpus-1 was run with command = ('python', 'train.py') "
+        "(the study says ('python', 'main.py'))"
+    )
+    with pytest.raises(UsageError, match=r"was run with command = .* \(the study says .*main.py'\)\); set"):
+        store.check(conditions(parse(store.study_file.read_text()))[0])
 
 
 @pytest.mark.parametrize("text", ["", "cpus = ["])
