@@ -3,6 +3,7 @@ a physical core, also not with those of other studies on that machine, wherever 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -13,7 +14,7 @@ from typing import Protocol
 from orchestrator.cores import topology
 from orchestrator.cores.locks import CoreLocks, LockFolderError, Locks
 from orchestrator.cores.topology import Choice, Cores, Topology
-from orchestrator.errors import PrerequisiteError
+from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.study.engine import EngineTable
 from orchestrator.text import Say
 
@@ -50,7 +51,8 @@ class LocalCores:
 
 class CoreLeases:
     """Leases cores, first come first served among those that fit: a waiting guest that needs more
-    cores than are free holds back those behind it, so that no guest starves.
+    cores than are free holds back those behind it, also those of other processes on cores that it may use.
+    So no guest starves: it waits for the leases that were there before it, and for others that wait.
 
     They are those of `machine`, or of this one. Its topology is respected, and what other processes lease
     there is left alone. `settings` are what the study asks for under `[engine]`; `waiting` is called once for
@@ -113,6 +115,9 @@ class CoreLeases:
                 changes, free, is_first = self._changes, set(self._free), self._queue[0] is ticket
             choice, others = self._take(free, count) if is_first else (None, set[int]())
             if choice is not None or stop.is_set():
+                if choice is None and others:
+                    with contextlib.suppress(GuestError):  # of a machine that does not answer
+                        self._locks.take(())  # those behind it go on
                 return choice
             if self._waiting and others and time.monotonic() > report_at:
                 report_at = float("inf")

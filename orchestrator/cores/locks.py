@@ -1,5 +1,6 @@
 """Cores of this machine that one process holds and no other may have: a lock a core, which the kernel
-takes back however its holder ends.
+takes back however its holder ends. A second lock a core is held by who waits for it, and passed through by
+who takes it: else a process that needs several cores would wait for as long as others take them in turn.
 
 This text alone is run on machines behind SSH (`orchestrator.cores.remote`), so it imports nothing of ours."""
 
@@ -64,24 +65,24 @@ class CoreLocks:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or default_folder()
         self._held: dict[int, int] = {}  # descriptors by core
+        self._next: dict[int, int] = {}  # of the cores that are waited for
 
     def take(self, cores: Collection[int]) -> set[int]:
-        """Locks all of them and returns nothing, or none of them and returns those that others have. Raises
-        LockFolderError."""
+        """Locks all of them and returns nothing, or none of them and returns those that others have, or wait
+        for. Nobody else gets the ones that were only held, until a `take` succeeds: that of no cores gives
+        them up. Raises LockFolderError."""
         try:
-            others = {core for core in cores if not self._lock(core)}
+            others = self._lock_all("next", set(cores) - self._next.keys(), self._next)
+            others = others or self._lock_all("core", set(cores), self._held)
         except LockFolderError:
-            self.release(cores)
+            _close(self._next, list(self._next))
             raise
-        if others:
-            self.release(set(cores) - others)
+        if not others:
+            _close(self._next, list(self._next))
         return others
 
     def release(self, cores: Collection[int]) -> None:
-        for core in cores:
-            descriptor = self._held.pop(core, None)
-            if descriptor is not None:
-                os.close(descriptor)
+        _close(self._held, cores)
 
     def holders(self, cores: Collection[int]) -> dict[int, int]:
         """The processes that hold them now, by core, where the kernel lists them; without those held here."""
@@ -91,22 +92,32 @@ class CoreLocks:
                 inodes[str((self._folder / f"core-{core}").stat().st_ino)] = core
         return {inodes[inode]: process for inode, process in flocked(inodes).items()}
 
-    def _lock(self, core: int) -> bool:
-        descriptor = self._open(core)
+    def _lock_all(self, kind: str, cores: set[int], held: dict[int, int]) -> set[int]:
+        """As `take`, with the locks of one kind: all or none, so that two never wait for each other."""
+        try:
+            others = {core for core in cores if not self._lock(kind, core, held)}
+        except LockFolderError:
+            _close(held, cores)
+            raise
+        if others:
+            _close(held, cores - others)
+        return others
+
+    def _lock(self, kind: str, core: int, held: dict[int, int]) -> bool:
+        descriptor = self._open(f"{kind}-{core}")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(descriptor)
             return False
-        self._held[core] = descriptor
+        held[core] = descriptor
         with contextlib.suppress(OSError):  # of another user; old files are cleared away
             os.utime(descriptor)
         return True
 
-    def _open(self, core: int) -> int:
+    def _open(self, name: str) -> int:
         """For reading: that is enough to lock, and permitted where another user made the file. The folder is
         shared with other users, so that nothing in it is followed or waited for."""
-        name = f"core-{core}"
         try:
             folder = self._open_folder()
             try:
@@ -141,6 +152,13 @@ class CoreLocks:
             f"cores cannot be leased: {self._folder / str(path)}: {why}; remove it, or name another folder "
             f"by {FOLDER} (the same for all who use this machine)"
         )
+
+
+def _close(held: dict[int, int], cores: Collection[int]) -> None:
+    for core in cores:
+        descriptor = held.pop(core, None)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def serve(silent_s: float) -> None:

@@ -1,3 +1,4 @@
+import fcntl
 import os
 import subprocess
 import sys
@@ -7,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cores import topology
+from orchestrator.cores import locks, topology
 from orchestrator.cores.leases import CoreLeases
 from orchestrator.inventory import Guest, Observation, guest_spec
 from orchestrator.providers import cores_of, local
 from orchestrator.store.store import Store
 from orchestrator.study import schema
 from orchestrator.study.engine import EngineTable
+from tests.processes import wait_until
 
 NEVER = threading.Event()
 
@@ -173,6 +175,38 @@ def test_cores_that_another_process_leased_are_waited_for_until_it_dies():
             assert lease.cores == (core,)
             assert leases.holders() == {"ours": {core}}
         assert told == [f"guest ours waits for cores: process {other.pid} on its machine leased {core}"]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one process needs more cores than another")
+def test_a_guest_that_needs_more_cores_gets_them_after_the_runs_of_another_study_that_were_there_before(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setenv(locks.FOLDER, str(tmp_path))
+    two = tuple(sorted(os.sched_getaffinity(0)))[:2]
+    theirs, ours = CoreLeases(two), CoreLeases(two)
+    stopped, got = threading.Event(), []
+    stopped.set()
+    large = threading.Thread(target=lambda: got.append(ours.wait_for("large", 2)), daemon=True)
+    with theirs.lease("a run", 1, NEVER):
+        assert ours.lease("gives up", 2, stopped) is None
+        with theirs.lease("a run beside it", 1, stopped):
+            large.start()
+            wait_until(lambda: locked(tmp_path / f"next-{two[0]}"))
+    assert theirs.lease("the next run", 1, stopped) is None
+    large.join(120)
+    with got[0] as lease:
+        assert lease.cores == two
+    with theirs.lease("the next run", 1, stopped) as lease:
+        assert lease.cores == two[:1]
+
+
+def locked(path) -> bool:
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 @pytest.mark.parametrize(("machine", "cores"), [("", (2, 3, 4, 5)), ("a:22", (0, 1))])

@@ -92,6 +92,40 @@ def test_the_folder_does_not_depend_on_who_asks(monkeypatch):
     assert locks.default_folder().parent.as_posix() in ("/run/lock", "/tmp")
 
 
+def test_cores_that_are_waited_for_go_to_who_waits_and_not_to_who_takes_one_after_the_other(tmp_path):
+    holder, waits, small = (CoreLocks(tmp_path) for _ in range(3))
+    assert holder.take({0}) == set()
+    assert waits.take({0, 1}) == {0}
+    assert small.take({1}) == {1}, "it is free, and waited for"
+    assert small.take({2}) == set()
+    holder.release({0})
+    assert holder.take({0}) == {0}, "once more"
+    assert waits.take({0, 1}) == set()
+    waits.release({0, 1})
+    assert holder.take({0}) == small.take({1}) == set(), "it waits no longer"
+
+
+def test_who_gives_up_waiting_holds_nobody_back(tmp_path):
+    holder, waits, small = (CoreLocks(tmp_path) for _ in range(3))
+    assert holder.take({0}) == set()
+    assert waits.take({0, 1}) == {0}
+    assert waits.take(()) == set()
+    assert small.take({1}) == set()
+
+
+def test_two_that_wait_for_the_same_cores_get_them_one_after_the_other(tmp_path):
+    holder, first, second = (CoreLocks(tmp_path) for _ in range(3))
+    assert holder.take({1}) == set()
+    assert first.take({0, 1}) == {1}
+    assert second.take({1, 2}) == {1}
+    assert CoreLocks(tmp_path).take({2}) == set(), "it waits for all of its cores, or for none"
+    holder.release({1})
+    assert second.take({1, 3}) == {1}
+    assert first.take({0, 1}) == set()
+    first.release({0, 1})
+    assert second.take({1, 3}) == set()
+
+
 def test_a_guest_that_cannot_lease_is_told_why(tmp_path, monkeypatch):
     monkeypatch.setenv(locks.FOLDER, str(tmp_path))
     for core in os.sched_getaffinity(0):
