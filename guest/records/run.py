@@ -360,7 +360,8 @@ class Timings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
-    """How alone a run was: `neighbours` ran at the same time on other cores of the host."""
+    """How alone a run was: `neighbours` held other cores of the host when it began, at a heartbeat of it, or
+    when it ended."""
 
     oversubscribed: bool
     host_cores: tuple[int, ...]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from guest.records.run import SCHEMA_VERSION, RunRecord, RunResult, RunSpec
+from guest.records.run import SCHEMA_VERSION, Message, RunRecord, RunResult, RunSpec
 from orchestrator.agent.archive import AgentArchive
 from orchestrator.agent.executor import Executor, RunFailedError, RunLostError
 from orchestrator.cores import load
 from orchestrator.cores.leases import CoreLeases, Lease
+from orchestrator.cores.topology import Cores
 from orchestrator.engine import Reports
 from orchestrator.errors import GuestError, ProtocolError, StoreError, VbstudyError
 from orchestrator.guests.isolation import isolation, require_uncontended
@@ -87,13 +87,23 @@ class Attempts:
     ) -> RunRecord:
         """One attempt, its files in `folder`."""
         guest, session, lease = slot.guest, slot.session, slot.lease
-        neighbours = slot.leases.holders()
+        neighbours: dict[str, Cores] = {}
+
+        def look_around() -> None:
+            for name, cores in slot.leases.holders().items():
+                neighbours[name] = neighbours.get(name, frozenset()) | cores
+
+        def hear(message: Message) -> None:
+            if message.kind == "heartbeat":  # who comes and goes between the first look and the last
+                look_around()
+            self.reports.message(guest.spec.name, message)
+
+        look_around()
         started_at, before = now(), session.host_snapshot()
         numbers = recordings.find(self.store, spec)
-        tell = functools.partial(self.reports.message, guest.spec.name)
-        result = executor.execute(spec, folder, tell, numbers)
+        result = executor.execute(spec, folder, hear, numbers)
         host = load.between(before, session.host_snapshot())
-        neighbours |= slot.leases.holders()
+        look_around()
         neighbours.pop(lease.holder, None)
         observed = guest.observed
         # point: isolation measured

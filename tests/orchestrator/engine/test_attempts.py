@@ -5,9 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from guest.records.run import Message
 from orchestrator.agent.executor import RunFailedError, RunLostError
+from orchestrator.cores import topology
 from orchestrator.engine.attempts import Attempts, Slot
 from orchestrator.errors import GuestError, ProtocolError
+from orchestrator.inventory import Guest, Observation, guest_spec
 from orchestrator.store.store import Store
 from orchestrator.study import schema
 from tests import factories
@@ -54,3 +57,31 @@ def test_a_guest_in_which_a_failed_run_may_go_on_is_restarted_for_the_next_attem
     attempts = Attempts(STUDY, Store(tmp_path), None, threading.Event(), reports)
     assert attempts.run_with_retries(slot, factories.spec()) is None
     assert session.closed == 2 * closed
+
+
+def test_neighbours_that_come_and_go_during_a_run_are_those_of_its_heartbeats(tmp_path):
+    cores = dict(enumerate(topology.from_files(range(4), {}).values()))
+    leased = {"cpus-1": frozenset({0})}
+    heard = []
+
+    def execute(spec, folder, on_message, numbers):
+        for name, kind, core in (("a", "heartbeat", 1), ("a", "heartbeat", 2), ("b", "epoch", 3)):
+            leased[name] = frozenset({core})
+            on_message(Message(kind=kind, run_id=spec.run_id, body={}))
+            del leased[name]
+        return factories.result(factories.fill(folder))
+
+    reports = SimpleNamespace(message=lambda guest, message: heard.append(message.kind))
+    observed = Observation(provider_cpus=1, guest_cpus=1, oversubscribed=False, start_s=1.0, details={})
+    slot = Slot(
+        guest=Guest(spec=guest_spec(1), observed=observed, created_at="now"),
+        session=Session(None),
+        lease=SimpleNamespace(cores=(0,), holder="cpus-1"),
+        leases=SimpleNamespace(holders=lambda: dict(leased), topology=cores),
+    )
+    executor = SimpleNamespace(execute=execute, context=SimpleNamespace(is_oversubscribed=lambda spec: False))
+    agent = SimpleNamespace(sha256="a" * 64)
+    attempts = Attempts(STUDY, Store(tmp_path), agent, threading.Event(), reports)
+    record = attempts._run_once(slot, executor, factories.spec(1), 1, tmp_path)
+    assert record.isolation.neighbours == ("a",)
+    assert heard == ["heartbeat", "heartbeat", "epoch"]
