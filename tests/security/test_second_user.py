@@ -136,9 +136,22 @@ def test_the_folder_of_another_user_serves_root_and_third_users(everybodys, user
     assert second.ask("take", 0, 1) == {"others": [0]}
     assert mine.take({0}) == {0}
     first.killed()
+    assert mine.take({0}) == {0}, "the second waited for it before"
+    second.killed()
     assert mine.take({0}) == set()
+
+
+def test_cores_that_a_user_waits_for_are_kept_from_root_and_third_users(everybodys, users):
+    mine = CoreLocks(everybodys / "locks")
+    first, second = (Holder(user, everybodys / "locks") for user in users)
+    assert mine.take({0}) == set()
+    assert first.ask("take", 0, 1) == {"others": [0]}
+    assert second.ask("take", 1) == {"others": [1]}
     mine.release({0})
-    assert second.ask("take", 0) == {"others": []}
+    assert mine.take({0}) == {0}
+    assert first.ask("take", 0, 1) == {"others": []}
+    first.killed()
+    assert second.ask("take", 1) == {"others": []}
 
 
 PLANTED = {
