@@ -120,7 +120,7 @@ public:
         std::vector<at::Tensor> inputs, outputs;
         double numbers[8] = {};
         size_t count = 0, word = 0;
-        bool whole = false;  // a tensor of float32 that is no single number decides the type
+        bool whole = false;  // an input of float32 that is no single number decides the type
         for (size_t i = 0; i < arguments_; ++i) {
             const auto& value = torch::jit::peek(*stack, i, arguments_);
             if (value.isTensor()) {
@@ -129,7 +129,7 @@ public:
                     return false;
                 const bool ours = t.scalar_type() == at::kFloat;
                 if (!ours && (roles_[i] != IN || t.dim() || t.is_complex() || t.is_quantized())) return false;
-                whole |= ours && (t.dim() || roles_[i] != IN);
+                whole |= ours && t.dim() && roles_[i] != OUT;
                 if (roles_[i] != IN) outputs.push_back(t);
                 if (roles_[i] != OUT) inputs.push_back(t);
             } else if (value.isNone()) {
@@ -222,8 +222,11 @@ bool binary_cross_entropy(Call& call) {
     if (!call.ours({0, 1}) || !call.ours_or_none({2})) return false;
     const auto x = call.tensor(0);
     if (x.sizes() != call.tensor(1).sizes()) return false;
-    const auto [lowest, highest] = at::aminmax(x);
-    if (!(*in(lowest) >= 0 && *in(highest) <= 1)) return false;  // an error, in torch's words
+    if (!call.is_none(2) && !at::is_expandable_to(call.tensor(2).sizes(), x.sizes())) return false;
+    for (const size_t i : {0, 1}) {
+        const auto [lowest, highest] = at::aminmax(call.tensor(i));
+        if (!(*in(lowest) >= 0 && *in(highest) <= 1)) return false;  // an error, in torch's words
+    }
     auto loss = ElementwiseFunction::computed(kernels, "binary_cross_entropy", {x, call.tensor(1)});
     if (!call.is_none(2)) loss = at::mul(loss, call[2].toTensor());
     const auto reduction = call[3].toInt();

@@ -10,6 +10,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/WrapDimUtilsMulti.h>
+#include <ATen/ops/_adaptive_avg_pool2d.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
@@ -378,6 +379,16 @@ bool convolution_backward(Call& call) {
     return true;
 }
 
+// torch divides a window's sum by height and width one after the other where images are contiguous, and by their
+// product where channels are last: here all are computed as contiguous ones.
+bool adaptive_pool(Call& call) {
+    const auto x = call.tensor(0);
+    if (!call.ours({0}) || !channels_last(x)) return false;
+    const auto y = at::_adaptive_avg_pool2d(x.clone(at::MemoryFormat::Contiguous), call[1].toIntVector());
+    call.results = {y.contiguous(at::MemoryFormat::ChannelsLast)};
+    return true;
+}
+
 // Sums
 
 // Innermost dimensions that are summed are rows; outer ones are columns, one run of dimensions after the
@@ -462,7 +473,7 @@ Rows rows_of(const Tensor& x, const c10::IValue& named, bool keep) {
 }
 
 bool vector_norm(Call& call) {
-    if (!call.ours({0}) || !keeps_type(call[4])) return false;
+    if (!call.ours({0}) || !keeps_type(call[4]) || call[1].toScalar().isComplex()) return false;
     const double order = call[1].toScalar().toDouble();
     const auto x = call.tensor(0);
     if (order != 1 && order != 2) return false;
@@ -524,7 +535,8 @@ bool batch_norm_of(Call& call, size_t mean_at, bool stats, bool training, double
     if (!plain(w, channels) || !plain(b, channels) || !plain(running_mean, channels) ||
         !plain(running_variance, channels))
         return false;
-    if (!training && (!running_mean.defined() || !running_variance.defined())) return false;
+    if (running_mean.defined() != running_variance.defined() || !(training || running_mean.defined()))
+        return false;  // an error, in torch's words
     const BatchNorm s{
         x.size(0), channels, x.numel() / x.size(0) / channels, in(w), in(b), float(eps), channels_last(x)};
     if (training && s.samples * s.places < 2 && running_variance.defined()) return false;
@@ -919,6 +931,7 @@ const std::map<std::string, Own> OWN = {
     {"fused_adam", fused_adam<false>},
     {"fused_adamw", fused_adam<true>},
     {"fused_adagrad", fused_adagrad},
+    {"adaptive_pool", adaptive_pool},
     {"uniform", uniform},
     {"normal", normal},
     {"normal_of", normal_of},

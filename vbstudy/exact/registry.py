@@ -16,6 +16,7 @@ MACHINE: dict[str, str] = _TABLES["machine"]
 _NAMES: dict[str, str] = _TABLES["names"]
 FUNCTIONS = frozenset(_NAMES["functions"].split())
 ELEMENTWISE = frozenset(_NAMES["elementwise"].split())
+SINGLE_STEPS = frozenset(_NAMES["single_steps"].split())
 INVARIANT = frozenset(_NAMES["invariant"].split())
 COMPOSED = frozenset(_NAMES["composed"].split())
 SMALL = frozenset(_NAMES["small"].split())
@@ -91,5 +92,5 @@ def own(registered: Iterable[str]) -> dict[str, str]:
 
 
 _OWN = FUNCTIONS | {base(name) for name in MACHINE}
-AT_MACHINE = _OWN | INVARIANT | COMPOSED | IN_ORDER
+AT_MACHINE = _OWN | SINGLE_STEPS | INVARIANT | COMPOSED | IN_ORDER
 AT_THREADS = (ONE_THREAD | ELEMENTWISE | {base(name) for name in PIECES}) - AT_MACHINE

@@ -110,6 +110,18 @@ def test_weights_and_paddings_that_do_not_fit_raise_torchs_own_errors() -> None:
             F.layer_norm(torch.ones(2, 3, 4), (3, 4), torch.ones(12))
         with pytest.raises(RuntimeError, match="Expected bias to be of same shape as normalized_shape"):
             F.layer_norm(torch.ones(2, 3, 4), (3, 4), None, torch.ones(4, 3))
+        half = torch.full((3,), 0.5)
+        for target in (half * 4, half * float("nan")):
+            with pytest.raises(RuntimeError, match="all elements of target should be between 0 and 1"):
+                F.binary_cross_entropy(half, target)
+        with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+            F.binary_cross_entropy(half, half, weight=torch.ones(2, 3))
+        with pytest.raises(ValueError, match="must either both be None or neither be None"):
+            F.batch_norm(torch.ones(5, 4), torch.zeros(4), None, training=True)
+        with pytest.raises(RuntimeError, match="Bad in-place call"):
+            torch.zeros(1, 4).addmm_(torch.ones(3, 2), torch.ones(2, 4))
+        with pytest.raises(RuntimeError, match="Expected a non-complex scalar as the order of norm"):
+            torch.linalg.vector_norm(half, 2 + 0j)
         with pytest.raises(RuntimeError, match="output padding must be smaller"):
             F.conv_transpose2d(torch.ones(1, 2, 5, 5), torch.ones(2, 2, 3, 3), output_padding=1)
 
@@ -123,6 +135,34 @@ def test_elu_in_place_with_a_negative_slope_has_torchs_error_in_its_gradient() -
         F.elu_(x * 1, alpha=0.5).sum().backward()
         F.elu(x, alpha=-1.0).sum().backward()
         assert not exact.coverage().below
+
+
+def test_single_numbers_of_float64_are_not_rounded_before_they_are_computed_with() -> None:
+    near, tiny = torch.tensor(1 + 1e-9, dtype=torch.float64), torch.tensor(1e-60, dtype=torch.float64)
+    with exact.mode():
+        assert torch.log(near, out=torch.empty(())) == pytest.approx(1e-9)
+        assert torch.tensor(1.0).sub_(near, alpha=0.5) == pytest.approx(0.5)
+        assert torch.zeros(()).addcdiv_(tiny, tiny) == 1
+
+
+@pytest.mark.parametrize("channels", [1, 8])
+def test_adaptive_pooling_of_channels_last_is_that_of_contiguous_images(channels: int) -> None:
+    images = torch.rand(2, channels, 13, 11)
+    last = torch.empty(2, 13, 11, channels).permute(0, 3, 1, 2).copy_(images)
+    with exact.mode(strict=True):
+        pooled, pooled_last = (F.adaptive_avg_pool2d(x, (5, 4)) for x in (images, last))
+    assert torch.equal(pooled, pooled_last)
+    assert pooled_last.is_contiguous(memory_format=torch.channels_last)
+    assert not exact.coverage().below
+
+
+@pytest.mark.parametrize("function", [F.leaky_relu, F.hardswish, F.hardsigmoid, F.hardshrink, F.softshrink])
+def test_strict_mode_passes_functions_of_single_steps(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    with exact.mode(strict=True):
+        function(torch.randn(50, requires_grad=True)).sum().backward()
+    assert not exact.coverage().below
 
 
 PLACES, START = torch.tensor([1, 0, 2, 2]), torch.tensor([0])
