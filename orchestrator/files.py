@@ -35,9 +35,17 @@ def write_durably(path: Path, data: str | bytes, mode: int = 0o666) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Such a file, for its owner alone. Does nothing when the same bytes are there already."""
+    """Such a file, for its owner alone. The same bytes are not written again."""
     if not path.exists() or path.read_bytes() != data:
         write_durably(path, data, 0o600)
+    restrict(path)
+
+
+def restrict(path: Path) -> None:
+    """To its owner, as ssh demands of a private key; git and cp let others read it."""
+    seen = path.stat()
+    if seen.st_mode & 0o077 and seen.st_uid == os.geteuid():
+        path.chmod(0o600)
 
 
 def publish_folder(folder: Path, target: Path, names: Iterable[str]) -> bool:

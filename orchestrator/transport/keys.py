@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import GuestError, UsageError
-from orchestrator.files import write_durably, write_private
+from orchestrator.files import restrict, write_durably, write_private
 from orchestrator.store.store import Store
 
 COMMENT = "vbstudy"
@@ -64,7 +64,9 @@ def key_pair(path: Path) -> KeyPair:
     with _writing:
         if not path.exists():
             _write_key(path)
-    return KeyPair(path, public_half(path))
+    pair = KeyPair(path, public_half(path))
+    restrict(path)
+    return pair
 
 
 def public_half(path: Path) -> str:
@@ -73,7 +75,7 @@ def public_half(path: Path) -> str:
 
     try:
         key = serialization.load_ssh_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:  # TypeError: it has a passphrase
         raise GuestError(f"{path}: is not a usable private key ({error}); delete it for a new one") from None
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return f"{public.decode()} {COMMENT}"

@@ -106,3 +106,11 @@ def test_a_private_file_with_the_same_bytes_is_left_alone(tmp_path):
     first = path.stat().st_ino, path.stat().st_mtime_ns
     write_private(path, b"x")
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == first
+
+
+def test_the_same_private_bytes_that_others_may_read_are_restricted_again(tmp_path):
+    path = tmp_path / "disk"
+    write_private(path, b"x")
+    path.chmod(0o644)
+    write_private(path, b"x")
+    assert path.stat().st_mode & 0o777 == 0o600
