@@ -16,6 +16,7 @@ from orchestrator.errors import GuestError
 from orchestrator.transport.connection import LAST_WORDS_S, PIPE_BYTES, Completed, ReadStream, read_all
 
 SEND_TIMEOUT_S = 60.0
+FAILURES = (OSError, EOFError, paramiko.SSHException)
 
 
 class SshStream(ReadStream):
@@ -42,12 +43,16 @@ class SshStream(ReadStream):
                 self._channel.sendall(line.encode() + b"\n")
         except TimeoutError as error:
             raise GuestError(f"{self._target}: takes no request: {error}") from None
-        except (OSError, EOFError, paramiko.SSHException):
+        except FAILURES:
             raise GuestError("the agent has ended", evidence=self.stderr()) from None
 
     def complete(self, name: str, timeout_s: float) -> Completed:
         """Everything it prints until it ends. Raises GuestError when that takes too long."""
-        self._channel.shutdown_write()
+        try:
+            self._channel.shutdown_write()
+        except FAILURES:
+            lost = f"{self._target}: {name}: {self.how_it_ended()}"
+            raise GuestError(lost, evidence=self.stderr()) from None
         deadline = time.monotonic() + timeout_s
         output = read_all(self, name, timeout_s)
         if not self._channel.status_event.wait(max(deadline - time.monotonic(), 1)):
@@ -67,7 +72,8 @@ class SshStream(ReadStream):
         self._lines.close()
         if not self._channel.exit_status_ready():
             self._kill()
-        self._channel.close()
+        with contextlib.suppress(*FAILURES):  # of a connection that is lost
+            self._channel.close()
 
     def how_it_ended(self) -> str:
         ended = self._channel.status_event.wait(LAST_WORDS_S)
