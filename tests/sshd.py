@@ -31,7 +31,7 @@ PermitRootLogin prohibit-password
 StrictModes no
 UsePAM no
 SetEnv {locks}={folder_of_locks} VBSTUDY_CI={ci}
-Subsystem sftp internal-sftp
+{sftp}
 """
 
 
@@ -101,7 +101,7 @@ def descendants(pid: int, name: str) -> list[int]:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[Sshd]:
+def running(folder: Path, sftp: str = "Subsystem sftp internal-sftp") -> Iterator[Sshd]:
     folder.mkdir(parents=True)
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
@@ -121,6 +121,7 @@ def running(folder: Path) -> Iterator[Sshd]:
             folder=folder,
             locks=locks.FOLDER,
             folder_of_locks=locks.default_folder(),
+            sftp=sftp,
             ci=os.environ.get("VBSTUDY_CI", ""),  # by which `.ci/run` finds what sessions leave
         )
     )

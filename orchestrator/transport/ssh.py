@@ -4,6 +4,8 @@ offered, the user's own SSH set-up plays no part, and everything has a time limi
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import shlex
 import stat
 import struct
@@ -22,7 +24,7 @@ from guest.records.pace import Moved, paced
 from orchestrator.errors import GuestError
 from orchestrator.transport.connection import Completed, Stream, collecting
 from orchestrator.transport.keys import host_name
-from orchestrator.transport.ssh_connect import SshTarget, UnreachableError, connect, reason
+from orchestrator.transport.ssh_connect import SshTarget, UnreachableError, close, connect, reason
 from orchestrator.transport.ssh_folders import private_folder, removal_of_renamed, renaming
 from orchestrator.transport.ssh_stream import SshStream
 
@@ -270,7 +272,7 @@ class SshConnection:
         limit = shlex.join([*self._prefix, "env"])
         program = shlex.join(command) if command else '"${SHELL:-/bin/sh}" -i'
         script = f"cd {shlex.quote(str(self._folder))} 2>/dev/null; exec {limit} {settings} {program}"
-        return [*argv, f"{target.user}@{target.host}", f"exec /bin/sh -c {shlex.quote(script)}"], None
+        return [*argv, f"{target.user}@{target.host}", _in_sh(script)], None
 
     def _live_transport(self) -> Any:
         with self._lock:
@@ -316,7 +318,7 @@ class SshConnection:
             if self._sftp is None or self._sftp.get_channel().closed:
                 channel = self._session(TRANSFER_TIMEOUT_S)
                 with paced(channel.get_transport().close, TRANSFER_TIMEOUT_S):
-                    channel.invoke_subsystem("sftp")
+                    _request_sftp(channel, str(self.target))
                     self._sftp = _Files(channel)
             return self._sftp
 
@@ -333,7 +335,7 @@ class SshConnection:
         with self._lock:
             dropped, self._fabric, self._sftp = self._fabric, None, None
         if dropped is not None:
-            dropped.client.close()
+            close(dropped)
 
     @contextlib.contextmanager
     def _failures(self, what: str) -> Iterator[None]:
@@ -363,6 +365,21 @@ def _quoted(path: Path) -> str:
     return f'"{path.resolve()}"'.replace("%", "%%")
 
 
+def _request_sftp(channel: Any, target: str) -> None:
+    try:
+        channel.invoke_subsystem("sftp")
+    except paramiko.SSHException:
+        if not channel.get_transport().is_active():
+            raise
+        raise GuestError(f"{target}: has no SFTP; its sshd_config needs a line `Subsystem sftp`") from None
+
+
 def _execute(channel: Any, script: str) -> None:
     with paced(channel.get_transport().close, COMMAND_TIMEOUT_S):  # paramiko has no limit for an answer
-        channel.exec_command(f"exec /bin/sh -c {shlex.quote(script)}")
+        channel.exec_command(_in_sh(script))
+
+
+def _in_sh(script: str) -> str:
+    """A command for any login shell: csh and fish read line ends, `!`, quotes and backslashes otherwise."""
+    plain = re.sub(rb"[^ -~]|[\\'!]", lambda found: b"\\0%03o" % ord(found[0]), os.fsencode(script))
+    return f"""exec /bin/sh -c 'eval "$(printf %b "$0")"' '{plain.decode()}'"""

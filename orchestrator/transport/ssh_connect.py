@@ -1,4 +1,5 @@
-"""Connects to an sshd: accepts the pinned host key only, offers the given key only."""
+"""Connects to an sshd: accepts the pinned host key only, offers the given key only. Gateways (ProxyJump) are
+those of `~/.ssh/config`: they show a host key of `~/.ssh/known_hosts`, and get the keys that ssh offers."""
 
 from __future__ import annotations
 
@@ -11,9 +12,12 @@ from typing import Any
 
 import fabric
 import paramiko
+from cryptography.exceptions import UnsupportedAlgorithm
+from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
+from paramiko.pkey import UnknownKeyType
 
 from orchestrator.errors import GuestError, UsageError
-from orchestrator.transport.keys import public_half
+from orchestrator.transport.keys import COMMENT
 
 # What goes wrong is raised; paramiko's own account of it would go to the user's terminal.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -73,6 +77,7 @@ def connect(target: SshTarget) -> Any:
         made.handshake_timeout = target.connect_timeout_s  # else 15 s, which an emulated guest may exceed
         return made
 
+    key = _private_key(target.key)
     connection = fabric.Connection(
         target.host,
         user=target.user,
@@ -81,7 +86,7 @@ def connect(target: SshTarget) -> Any:
         forward_agent=False,
         connect_timeout=target.connect_timeout_s,
         connect_kwargs={
-            "key_filename": str(target.key),
+            "pkey": key,
             "allow_agent": False,
             "look_for_keys": False,
             "banner_timeout": target.connect_timeout_s,
@@ -90,47 +95,109 @@ def connect(target: SshTarget) -> Any:
             "transport_factory": transport,
         },
     )
-    connection.client.set_missing_host_key_policy(_RefuseUnknown())  # fabric would learn any key
+    connection.connect_kwargs.pop("key_filename", None)  # fabric adds those of ~/.ssh/config
+    public = f"{key.get_name()} {key.get_base64()} {COMMENT}"
+    refused = (
+        f"refuses the key {target.key}; it is let in where ~/.ssh/authorized_keys has the line '{public}'"
+    )
     try:
-        if target.known_hosts.exists():
-            connection.client.load_host_keys(str(target.known_hosts))
-        connection.open()
-    except paramiko.BadHostKeyException as error:
-        raise GuestError(
-            f"{target}: shows the host key {error.key.fingerprint}, "
-            f"{error.expected_key.fingerprint} is pinned in {target.known_hosts}; "
-            "this may be another machine: nothing was sent to it"
-        ) from None
-    except paramiko.AuthenticationException as error:
-        raise GuestError(f"{target}: refuses the key {target.key}: {error}{_how(target.key)}") from None
-    except paramiko.PasswordRequiredException:
-        raise GuestError(f"{target.key}: is locked by a passphrase; give a key without one") from None
-    except FileNotFoundError:
-        raise GuestError(f"{target.key}: there is no such key file") from None
-    except (paramiko.SSHException, OSError, EOFError) as error:
-        connection.client.close()
-        raise UnreachableError(reason(error)) from None
-    connection.transport.set_keepalive(KEEPALIVE_S)
+        _open(connection, target.known_hosts, "as host_key = '{key}'", refused)
+        connection.transport.set_keepalive(KEEPALIVE_S)
+    except BaseException:
+        close(connection)
+        raise
     with contextlib.suppress(AttributeError):  # a proxy command is no socket
         connection.transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
 
-def _how(key: Path) -> str:
-    """What lets a key in."""
+def close(connection: Any) -> None:
+    """With its gateways, which fabric leaves open."""
+    while isinstance(connection, fabric.Connection):
+        with contextlib.suppress(ProcessLookupError):  # a proxy command that has ended
+            connection.client.close()
+        connection = connection.gateway
+
+
+def _open(connection: Any, known_hosts: Path, note: str, refused: str) -> None:
+    """Opens its gateways, then itself. `note` states where a host key is written down, `refused` what it
+    means when the login fails."""
+    name = f"{connection.user}@{connection.original_host}:{connection.port}"
+    if isinstance(connection.gateway, fabric.Connection):
+        connection.gateway.connect_timeout = connection.connect_timeout
+        known = Path("~/.ssh/known_hosts").expanduser()
+        refused_there = (
+            "refuses the keys of the agent, of ~/.ssh and of its config; it is a gateway (ProxyJump)"
+        )
+        _open(connection.gateway, known, f"in {known} as '{{host}} {{key}}'", refused_there)
     try:
-        return f"; it is let in where ~/.ssh/authorized_keys has the line '{public_half(key)}'"
-    except GuestError:
-        return ""
+        _trust(connection.client, known_hosts, note)
+        connection.open()
+    except paramiko.BadHostKeyException as error:
+        raise GuestError(
+            f"{name}: shows the host key {error.key.fingerprint}, "
+            f"{error.expected_key.fingerprint} is pinned in {known_hosts}; "
+            "this may be another machine: nothing was sent to it"
+        ) from None
+    except paramiko.AuthenticationException as error:
+        raise GuestError(f"{name}: {refused} ({error})") from None
+    except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
+        raise UnreachableError(reason(error)) from None
+
+
+def _private_key(path: Path) -> Any:
+    try:
+        return paramiko.PKey.from_path(path)
+    except FileNotFoundError:
+        raise GuestError(f"{path}: there is no such key file") from None
+    except (TypeError, paramiko.PasswordRequiredException):
+        raise GuestError(f"{path}: is locked by a passphrase; give a key without one") from None
+    except (OSError, ValueError, paramiko.SSHException, UnknownKeyType, UnsupportedAlgorithm) as error:
+        raise GuestError(f"{path}: is not a usable private key ({reason(error)})") from None
+
+
+def _trust(client: Any, known_hosts: Path, note: str) -> None:
+    """The keys of a known_hosts file, and no others. Lines that paramiko cannot read are of other hosts, or
+    of kinds that it does not know: certificates, security keys."""
+    try:
+        text = known_hosts.read_text(errors="replace")
+    except FileNotFoundError:
+        text = ""
+    except OSError as error:
+        raise GuestError(f"{known_hosts}: cannot be read: {reason(error)}") from None
+    entries, revoked = [], set()
+    for line in text.splitlines():
+        mark, *fields = line.split() or [""]
+        with contextlib.suppress(paramiko.SSHException, InvalidHostKey, ValueError):
+            if mark == "@revoked" and (entry := HostKeyEntry.from_line(" ".join(fields))):
+                revoked.add(entry.key)
+            elif mark[:1] not in ("#", "@") and (entry := HostKeyEntry.from_line(" ".join([mark, *fields]))):
+                entries.append(entry)
+    known = client.get_host_keys()
+    for entry in entries:
+        for host in entry.hostnames if entry.key not in revoked else ():
+            if entry.key.get_name() not in (known.lookup(host) or ()):
+                known.add(host, entry.key.get_name(), entry.key)
+    client.set_missing_host_key_policy(_RefuseUnknown(known_hosts, revoked, note))
 
 
 class _RefuseUnknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
-    """No host is trusted because it answered."""
+    """No host is trusted because it answered; fabric would learn any key."""
+
+    def __init__(self, known_hosts: Path, revoked: set[Any], note: str) -> None:
+        self._known_hosts = known_hosts
+        self._revoked = revoked
+        self._note = note
 
     def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:  # noqa: ARG002
+        shown = f"{key.get_name()} {key.fingerprint}"
+        if key in self._revoked:
+            raise GuestError(f"{hostname}: shows {shown}, which is revoked in {self._known_hosts}")
+        missing = "" if self._known_hosts.exists() else f" ({self._known_hosts} does not exist)"
+        note = self._note.format(host=hostname, key=f"{key.get_name()} {key.get_base64()}")
         raise GuestError(
-            f"{hostname}: its host key is not known; it shows {key.get_name()} {key.fingerprint}. "
-            f"When that is right, write it down as host_key = '{key.get_name()} {key.get_base64()}'"
+            f"{hostname}: its host key is not known{missing}; it shows {shown}. When that is right, "
+            f"write it down {note}"
         )
 
 

@@ -1,12 +1,13 @@
 """On which of its hosts a study's guest is made, that it stays there, and how the host is reached."""
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import GuestError, UsageError
 from orchestrator.inventory import (
     INVENTORY_VERSION,
     Guest,
@@ -19,8 +20,10 @@ from orchestrator.providers import inside
 from orchestrator.providers.ssh import SshProvider
 from orchestrator.store.store import Store
 from orchestrator.study import schema
+from orchestrator.transport.keys import key_pair
 from orchestrator.transport.ssh import SshConnection
 from orchestrator.transport.ssh_connect import SshTarget, look_up
+from tests import sshd
 
 
 def provider(store: Store, cpus: list[int], *hosts: str) -> SshProvider:
@@ -135,6 +138,43 @@ def test_a_terminal_of_a_host_of_the_ssh_config_knows_its_key(alias, config, tmp
     argv[1:1] = ["-F", str(config)]  # ssh itself does not ask HOME
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{Path(tmp_path).resolve()}\n", "")
+
+
+@pytest.mark.needs("sshd")
+def test_a_key_of_the_ssh_config_is_not_offered(alias, config, server, tmp_path):
+    with config.open("a") as file:
+        file.write(f"\nIdentityFile {server.client.private}\n")
+    other = dataclasses.replace(alias, key=key_pair(tmp_path / "other").private)
+    with pytest.raises(GuestError, match=f"refuses the key {other.key}"):
+        SshConnection(other, str(tmp_path / "guest"), sys.executable).connect()
+
+
+@pytest.mark.needs("sshd")
+def test_a_gateway_of_the_ssh_config_must_show_a_known_host_key_and_is_closed(
+    alias, config, server, tmp_path
+):
+    with sshd.running(tmp_path / "gateway") as gateway:
+        with config.open("a") as file:
+            file.write(
+                f"\nProxyJump gateway\nHost gateway\nHostName 127.0.0.1\nPort {gateway.port}\n"
+                f"User {server.user}\nIdentityFile {gateway.client.private}\n"
+            )
+        known, name = config.with_name("known_hosts"), f"[127.0.0.1]:{gateway.port}"
+        connection = SshConnection(alias, str(tmp_path / "guest"), sys.executable)
+        with pytest.raises(
+            GuestError, match=rf"its host key is not known \({known} does not exist\)"
+        ) as caught:
+            connection.connect()
+        assert f"write it down in {known} as '{name} ssh-ed25519 " in caught.value.message
+        known.write_text(f"{name} {server.host.public}\n")
+        with pytest.raises(GuestError, match=rf"@gateway:{gateway.port}: shows the host key .* in {known}"):
+            connection.connect()
+        known.write_text(f"{name} {gateway.host.public}\n")
+        assert connection.run(["echo", "in"], {}, 20).stdout == "in\n"
+        there = connection._fabric.gateway.transport
+        assert there.is_active()
+        connection.close()
+        assert not there.is_active()
 
 
 def test_what_study_toml_says_of_a_host_counts_before_the_ssh_config(config, tmp_path):

@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import paramiko
 import pytest
 
 from orchestrator.errors import GuestError, StoreError
@@ -264,6 +265,40 @@ def test_a_server_that_dies_ends_the_stream_with_the_reason(connection, server, 
     assert stream.how_it_ended() == f"the connection to {target} was lost"
     stream.kill()
     os.kill(pid, signal.SIGKILL)  # nobody else is there to end it
+
+
+def test_a_command_that_loses_its_connection_ends_with_the_reason(connection, target, monkeypatch):
+    shut = paramiko.Channel.shutdown_write
+
+    def cut(channel: paramiko.Channel) -> None:
+        channel.get_transport().sock.shutdown(socket.SHUT_RDWR)
+        channel.get_transport().join(60)
+        shut(channel)
+        raise EOFError  # as paramiko does where the connection ends a moment later
+
+    monkeypatch.setattr(paramiko.Channel, "shutdown_write", cut)
+    with pytest.raises(GuestError, match=f"the connection to {target} was lost"):
+        connection.run(["sleep", "1"], {}, 20)
+
+
+def test_a_stream_whose_connection_is_lost_while_it_is_killed_is_killed(connection, monkeypatch):
+    def cut(channel: paramiko.Channel) -> None:
+        raise EOFError
+
+    stream = connection.open(["sleep", "600"], {})
+    with monkeypatch.context() as patch:
+        patch.setattr(paramiko.Channel, "close", cut)
+        stream.kill()
+    assert stream.receive(120) == b""
+
+
+def test_a_server_without_sftp_is_named(tmp_path, keys):
+    with sshd.running(tmp_path / "bare", "") as server:
+        connection = SshConnection(server.target(keys), str(tmp_path / "guest"), sys.executable)
+        (tmp_path / "file").touch()
+        with pytest.raises(GuestError, match="has no SFTP; its sshd_config needs a line `Subsystem sftp`"):
+            connection.put(tmp_path / "file", "file")
+        connection.close()
 
 
 def test_a_server_that_comes_back_is_found_again(connection, server, target):

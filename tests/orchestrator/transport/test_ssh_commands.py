@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import subprocess
 
 import pytest
@@ -11,6 +13,7 @@ from orchestrator.transport.ssh import (
     REMOVAL_TIMEOUT_S,
     TRANSFER_TIMEOUT_S,
     SshConnection,
+    _in_sh,
 )
 from orchestrator.transport.ssh_folders import removal
 
@@ -61,3 +64,15 @@ def test_a_slow_removal_spares_what_comes_next_in_its_place_and_the_next_one_end
     sh(removal(str(out)))
     assert not list(guest.iterdir())
     sh(removal(str(out)))
+
+
+SHELLS = [shell for shell in ("sh", "bash", "zsh", "csh", "tcsh", "fish") if shutil.which(shell)]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_script_reaches_sh_through_any_login_shell_as_it_is(shell):
+    text = "it's\n! !! !x $HOME `id` \\n \\0101 \\' \"%s\" * ~ é # {a,b} ^x\t; & |"
+    script = f"printf %s {shlex.quote(text)}\nexit 3"
+    done = subprocess.run([shell, "-c", _in_sh(script)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, text, "")
+    assert not set("\n!") & set(_in_sh(script))
