@@ -90,19 +90,29 @@ def _home_path(value: str) -> str:
     return path
 
 
+HostPython = Annotated[
+    str, matching(r"(?s)/.*|[^/~]+", "a command, or a path on the host that begins with / is needed")
+]
+
+
 class SshHostTable(Section):
     """A machine that is there already. `cpus` is how many of its cores may be used."""
 
-    host: Annotated[str, matching(r"[^\s-]\S*", "a host name or an address is needed")] = Field(
-        examples=["node1"]
-    )
+    host: Annotated[
+        str,
+        # A colon alone begins a port, those of an IPv6 address are two at least.
+        matching(
+            r"[^\s@:[\]-][^\s@:[\]]*|[^\s@[\]-]*:[^\s@[\]]*:[^\s@[\]]*",
+            "a host name or an address is needed; user and port are keys of their own",
+        ),
+    ] = Field(examples=["node1"])
     cpus: ThreadCount = Field(examples=[8])
     user: str | None = Field(default=None, examples=["me"])
     port: Port = 22
     key: Path | None = Field(default=None, examples=["id_ed25519"])
     host_key: HostKey | None = Field(default=None, examples=["ssh-ed25519 AAAA..."])
     known_hosts: Path | None = Field(default=None, examples=["known_hosts"])
-    python: str = "python3"
+    python: HostPython = "python3"
     folder: Annotated[str, AfterValidator(_home_path)] = ".vbstudy"
 
     @model_validator(mode="after")
@@ -127,6 +137,10 @@ class SshTable(Section):
     def _some(cls, value: tuple[SshHostTable, ...]) -> tuple[SshHostTable, ...]:
         if not value:
             raise ValueError("at least one is needed")
+        accounts = [(each.user, each.host, each.port) for each in value]
+        for account in accounts:
+            if accounts.count(account) > 1:
+                raise ValueError(f"host {account[1]!r} is named twice with the same user and port")
         return value
 
 
@@ -282,7 +296,7 @@ def with_absolute_paths(table: ProviderTable, directory: Path) -> ProviderTable:
     moved = {
         key: type(getattr(table, key))(directory / path)
         for key, path in named.items()
-        if not path.expanduser().is_absolute()
+        if not path.is_absolute() and not str(path).startswith("~")
     }
     return table.model_copy(update=moved)
 

@@ -320,6 +320,18 @@ HOST = '[[provider.hosts]]\nhost = "a"\ncpus = 1\n'
         (SSH, "study.toml:1: provider.hosts: is missing"),
         (SSH + "hosts = []\n", "study.toml:3: provider.hosts = []: at least one is needed"),
         (SSH + 'hosts = [{host = "a", cpus = 0}]\n', "study.toml:3: provider.hosts[0].cpus = 0: input"),
+        (SSH + HOST + HOST, "host 'a' is named twice with the same user and port"),
+        *(
+            (
+                SSH + HOST.replace('"a"', f'"{host}"'),
+                f"provider.hosts[0].host = '{host}': a host name or an addr",
+            )
+            for host in ("me@a", "a:2222", "[::1]", "ssh://a", "-a")
+        ),
+        (
+            SSH + HOST + 'python = "~/venv/bin/python"\n',
+            "python = '~/venv/bin/python': a command, or a path on",
+        ),
         (SSH + 'hosts = [{host = "a", cpus = 2}, {host = "b"}]\n', "3: provider.hosts[1].cpus: is missing"),
         (SSH + 'hosts = [{host = "-oX", cpus = 1}]\n', "a host name or an address is needed"),
         (SSH + HOST + 'folder = "~you/x"\n', "a folder in the account's home, or a path that begins with /"),
