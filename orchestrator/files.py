@@ -41,6 +41,14 @@ def write_private(path: Path, data: bytes) -> None:
     restrict(path)
 
 
+def expand(path: str | Path) -> Path:
+    """With the home that `~` or `~user` stands for. Raises UsageError where none is known."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{path}: no home is known for {str(path).partition('/')[0]}") from None
+
+
 def restrict(path: Path) -> None:
     """To its owner, as ssh demands of a private key; git and cp let others read it."""
     seen = path.stat()

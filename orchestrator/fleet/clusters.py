@@ -22,6 +22,7 @@ from tornado.ioloop import PeriodicCallback
 from orchestrator.cores.leases import host_cores, host_memory_mib
 from orchestrator.engine import require_dask
 from orchestrator.errors import GuestError, UsageError
+from orchestrator.files import expand
 from orchestrator.fleet.worker import PRELOAD
 from orchestrator.store.store import Store
 from orchestrator.study.engine import EngineTable, JobQueueTable, LocalClusterTable, SshClusterTable
@@ -70,14 +71,14 @@ def read_security(path: Path | None) -> Security | None:
     if path is None:
         return None
     try:
-        data = tomllib.loads(path.expanduser().read_text(encoding="utf-8"))
+        data = tomllib.loads(expand(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not TOML: {error}") from None
     if set(data) != set(KEYS) or not all(isinstance(data[key], str) for key in KEYS):
         raise UsageError(f"{path}: must have the keys ca, cert and key, each the name of a PEM file")
-    files = {key: path.expanduser().parent / Path(data[key]).expanduser() for key in KEYS}
+    files = {key: expand(path).parent / expand(data[key]) for key in KEYS}
     missing = [str(file) for file in files.values() if not file.is_file()]
     if missing:
         raise UsageError(f"{path}: there is no file {', '.join(missing)}")
@@ -193,9 +194,9 @@ def _ssh(table: SshClusterTable, store: Store) -> Any:
     if table.user:
         login["username"] = table.user
     if table.key:
-        login["client_keys"] = [str(store.directory / table.key.expanduser())]
+        login["client_keys"] = [str(store.directory / expand(table.key))]
     if table.known_hosts:
-        login["known_hosts"] = str(store.directory / table.known_hosts.expanduser())
+        login["known_hosts"] = str(store.directory / expand(table.known_hosts))
     try:
         return SSHCluster(
             [table.hosts[0], *table.hosts],

@@ -14,6 +14,7 @@ from guest.records.run import RECORD
 from orchestrator.cores.leases import CoreLeases, Lease, MachineCores
 from orchestrator.cores.parallel import Job, ParallelJobs
 from orchestrator.errors import GuestError, PrerequisiteError, UsageError, for_each
+from orchestrator.files import expand
 from orchestrator.inventory import (
     INVENTORY_VERSION,
     DamagedInventoryError,
@@ -216,7 +217,7 @@ def data_folders(study: Study, store: Store) -> tuple[Path, ...]:
     """Where this study's data sets are looked for before the system's own places, and downloaded to
     (the first one). The user's cache is named because a guest has a home of its own."""
     folder = study.data.folder
-    named = ((store.directory / folder.expanduser()).resolve(),) if folder else ()
+    named = ((store.directory / expand(folder)).resolve(),) if folder else ()
     return (*named, datasets.default_folder())
 
 

@@ -32,6 +32,8 @@ def run(
         )  # fmt: skip
     except FileNotFoundError:
         raise missing(f"there is no {command[0]}; install it") from None
+    except OSError as error:  # of another architecture, or without permission
+        raise missing(f"{command[0]}: cannot be started: {error.strerror}") from None
     except subprocess.TimeoutExpired:
         raise GuestError(f"`{' '.join(command)}` did not end within {timeout_s:.0f} s") from None
 

@@ -18,7 +18,7 @@ from guest.machine.folders import unfit_for_hooks
 from guest.records.codec import digest, from_json, sha256_of
 from guest.records.run import ProjectFiles
 from orchestrator.errors import PrerequisiteError, StoreError, UsageError
-from orchestrator.files import sync, write_durably
+from orchestrator.files import expand, sync, write_durably
 from orchestrator.store.store import Store
 from orchestrator.study.projects import ProjectTable
 from orchestrator.study.schema import Study
@@ -125,7 +125,7 @@ def wheels_folder(table: ProjectTable, store: Store) -> Path | None:
     """The folder of wheels that requirements come from. Raises UsageError when it is not there."""
     if table.wheels is None:
         return None
-    folder = (store.directory / Path(table.wheels).expanduser()).resolve()
+    folder = (store.directory / expand(table.wheels)).resolve()
     if not folder.is_dir():
         raise UsageError(
             f"{store.study_file}: workload {table.name!r}: wheels = {table.wheels!r}: no such folder"
@@ -154,7 +154,7 @@ def _prepare(table: ProjectTable, store: Store) -> Snapshot:
         raise UsageError(
             f"{where}: its runs are of {kept.source} {kept.commit[:12]}, not of {table.project}; {remedy}"
         )
-    folder = store.directory / Path(table.location).expanduser()
+    folder = store.directory / expand(table.location)
     if not table.is_git and folder.is_dir():  # gone since: the snapshot is what counts
         tree = _tree_sha256(_entries(folder, where, store))
         if tree != kept.tree_sha256:
@@ -173,7 +173,7 @@ def _take(table: ProjectTable, store: Store) -> Snapshot:
             folder = scratch / "clone"
             commit = _clone(table, folder, store.directory, where)
         else:
-            folder, commit = store.directory / Path(table.location).expanduser(), ""
+            folder, commit = store.directory / expand(table.location), ""
             if not folder.is_dir():
                 raise UsageError(f"{where}: there is no such folder (a git URL ends in .git or has a scheme)")
         entries = list(_entries(folder, where, store))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.files import write_durably, write_private
+from orchestrator.errors import UsageError
+from orchestrator.files import expand, write_durably, write_private
 from orchestrator.transport.ssh_folders import removal
 
 BOUND = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
@@ -106,6 +107,11 @@ def test_a_private_file_with_the_same_bytes_is_left_alone(tmp_path):
     first = path.stat().st_ino, path.stat().st_mtime_ns
     write_private(path, b"x")
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == first
+
+
+def test_a_path_below_the_home_of_nobody_is_named():
+    with pytest.raises(UsageError, match=r"^~no-such-user/key: no home is known for ~no-such-user$"):
+        expand("~no-such-user/key")
 
 
 def test_the_same_private_bytes_that_others_may_read_are_restricted_again(tmp_path):

@@ -19,7 +19,7 @@ from guest.datasets import download
 from guest.records.codec import sha256_of
 from guest.records.pace import Moved
 from orchestrator.errors import GuestError, PrerequisiteError, VbstudyError
-from orchestrator.files import locked
+from orchestrator.files import expand, locked
 from orchestrator.inventory import host_name
 from orchestrator.providers import processes
 from orchestrator.providers.virtualbox import machine as machines
@@ -57,7 +57,7 @@ class Base:
         self._folder = folder
         self._mark = host_name(folder)
         self._notify = notify
-        self._file = directory / Path(table.base).expanduser() if table.is_file() else None
+        self._file = directory / expand(table.base) if table.is_file() else None
         self._source: Source | None = None
         self._lock = threading.Lock()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from guest.records.codec import sha256_of
 from orchestrator.errors import GuestError, UsageError, VbstudyError
+from orchestrator.files import expand
 from orchestrator.inventory import GuestSpec, Now, Observation, host_name
 from orchestrator.providers import cloud_init, inside, machines
 from orchestrator.providers.virtualbox import api, checklist, host
@@ -260,7 +261,7 @@ class VirtualBoxProvider:
             machine.folder,
             port,
             user=table.user,
-            key=self._store.directory / table.key.expanduser() if table.key else None,
+            key=self._store.directory / expand(table.key) if table.key else None,
             host_key=table.host_key,
             connect_timeout_s=CONNECT_TIMEOUT_S[table.execution_engine],
         )

@@ -21,6 +21,14 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
 """
 
 
+def test_a_program_of_another_architecture_is_an_error_that_names_it(tmp_path):
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(100))
+    program.chmod(0o755)
+    with pytest.raises(GuestError, match="program: cannot be started: Exec format error"):
+        processes.run([str(program)], 60)
+
+
 MARK = f"guest=of-test-{os.getpid()}"  # nobody else's, if the suite runs twice on a machine
 
 

@@ -566,6 +566,11 @@ def test_a_look_into_a_guest_tells_what_it_lacks(tmp_path):
     bare = LocalConnection(tmp_path, "/no/python3", host_cores(), None, {})
     seen, missing = inside.inspect_with_shell("a", bare, ["torch"], 60)
     assert (seen.cpus, seen.python, missing) == (len(host_cores()), "", ("/no/python3",))
+    (tmp_path / "old").write_text("#!/bin/sh\necho 3.10.2\n")
+    (tmp_path / "old").chmod(0o755)
+    old = LocalConnection(tmp_path, f"{tmp_path}/old", host_cores(), None, {})
+    _, missing = inside.inspect_with_shell("a", old, [], 60)
+    assert missing == (f"Python 3.11 or newer ({tmp_path}/old is 3.10.2)",)
 
 
 def test_provisioning_refuses_a_guest_whose_image_lacks_something():
