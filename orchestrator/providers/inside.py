@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from guest.records.codec import RecordError, from_json
 from guest.records.plain_json import PlainJsonError, parse
@@ -30,6 +32,8 @@ FIND = "import importlib.util as u, sys; print(*[name for name in sys.argv[1:] i
 DISTRIBUTIONS = {Framework.TORCH: ("torch",), Framework.TENSORFLOW: ("tensorflow-cpu", "keras")}
 PROBE_TIMEOUT_S = 60
 MAX_CPUS = 65_536
+OLDEST = (3, 11)  # which the agent runs under
+NEEDED = f"{OLDEST[0]}.{OLDEST[1]} or newer"
 # For images of the user's own: it works where there is no Python, and reports that.
 PLAIN_PROBE = """
 nproc || exit 1
@@ -51,7 +55,7 @@ class Inside:
 
 
 def inspect(name: str, connection: Connection) -> Inside:
-    """Raises GuestError when the guest's Python does not run."""
+    """Raises GuestError when the guest's Python does not run, or is too old for the agent."""
     done = connection.run([connection.python, "-c", PROBE], {}, PROBE_TIMEOUT_S)
     try:
         seen = from_json(Inside, parse(done.stdout), "inside")
@@ -61,7 +65,17 @@ def inspect(name: str, connection: Connection) -> Inside:
             why = f"its commands print more than they are asked for (see `.bashrc`): {done.stdout!r:.200}"
         raise GuestError(f"guest {name}: {why}", evidence=done.stderr) from None
     _check_counts(name, seen.cpus, seen.cores)
+    if _too_old(seen.python):
+        raise GuestError(
+            f"guest {name}: {connection.python!r} is Python {seen.python:.20}, {NEEDED} is needed: name "
+            "another interpreter in study.toml"
+        )
     return seen
+
+
+def _too_old(python: str) -> bool:
+    version = re.match(r"(\d{1,3})\.(\d{1,3})", python)
+    return version is None or (int(version[1]), int(version[2])) < OLDEST
 
 
 def _check_counts(name: str, cpus: int, cores: tuple[int, ...]) -> None:
@@ -93,7 +107,11 @@ def inspect_with_shell(
         vendor=cpu.get("vendor_id", cpu.get("CPU implementer", "")),
         model=cpu.get("model name", rest[-1]),
     )
-    return seen, tuple(lacking if python else [connection.python])
+    if not python:
+        lacking = [connection.python]
+    elif _too_old(python):
+        lacking = [f"Python {NEEDED} ({connection.python} is {python:.20})"]
+    return seen, tuple(lacking)
 
 
 def install(framework: str, python: str) -> str:
@@ -101,9 +119,27 @@ def install(framework: str, python: str) -> str:
     return pip_install(*DISTRIBUTIONS[Framework(framework)], "numpy", "safetensors", python=python)
 
 
-def missing_frameworks(connection: Connection, frameworks: list[str]) -> list[str]:
+def missing_frameworks(
+    connection: Connection, frameworks: list[str], env: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
     """Those that the guest's Python cannot import. Raises GuestError when there is no Python."""
-    done = connection.run([connection.python, "-c", FIND, *frameworks], {}, PROBE_TIMEOUT_S)
+    done = connection.run([connection.python, "-c", FIND, *frameworks], env, PROBE_TIMEOUT_S)
     if done.status != 0:
         raise GuestError(f"{connection.python!r} does not run", evidence=done.stderr)
     return done.stdout.split()
+
+
+def framework_problems(connection: Connection, frameworks: list[str], home: str, setting: str) -> list[str]:
+    """A sentence with the cure for each framework that a guest's Python lacks. `home` is the account's,
+    where pip installs what guests do not see; `setting` names the interpreter in study.toml."""
+    python, missing = connection.python, missing_frameworks(connection, frameworks)
+    outside = {"HOME": home, "PYTHONNOUSERSITE": ""}
+    lacking = missing_frameworks(connection, missing, outside) if missing else []
+    return [
+        f"{python} has no {name}: install it with `{install(name, python)}`, or name another interpreter as "
+        f"{setting} in study.toml"
+        if name in lacking
+        else f"{python} has {name} in the user site, which guests do not see: make a virtual environment "
+        f"with it, and name its interpreter as {setting} in study.toml"
+        for name in missing
+    ]

@@ -15,7 +15,7 @@ from guest.machine.folders import remove_folder
 from orchestrator.cores.cpuset import Cpuset, CpusetUnavailable
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError
-from orchestrator.files import is_own
+from orchestrator.files import expand, is_own
 from orchestrator.inventory import GUEST_MARK, GuestSpec, Observation, host_name
 from orchestrator.providers import inside, processes
 from orchestrator.store.store import Store
@@ -40,22 +40,20 @@ class LocalProvider:
         """A path counts from the study's folder. Links stay: they say which virtual environment it is."""
         named = self._settings.python
         if named and "/" in named:
-            return str(self._store.directory.absolute() / Path(named).expanduser())
+            return str(self._store.directory.absolute() / expand(named))
         return named or sys.executable
 
     def check(self) -> list[str]:
         if shutil.which(self._python) is None:
             return [f"provider.python = {self._python!r}: there is no such interpreter"]
-        command = [self._python, "-c", inside.FIND, *sorted(self._frameworks)]
-        found = processes.run(command, inside.PROBE_TIMEOUT_S)
-        if found.returncode != 0:
-            return [f"{self._python}: does not run: {found.stderr.strip()[-200:]}"]
-        problems = [
-            f"{self._python} has no {framework}: install it with "
-            f"`{inside.install(framework, self._python)}`, "
-            "or name another interpreter as provider.python in study.toml"
-            for framework in found.stdout.split()
-        ]
+        with tempfile.TemporaryDirectory() as folder:
+            guest = LocalConnection(Path(folder), self._python, host_cores(), None, {})
+            try:
+                inside.inspect("check", guest)
+                home = str(Path.home())
+                problems = inside.framework_problems(guest, sorted(self._frameworks), home, "provider.python")
+            except GuestError as error:
+                return [error.message]
         if self._settings.cpuset == "cgroup":
             try:
                 self._cpuset(GuestSpec(name="check", cpus=1)).probe()

@@ -10,12 +10,14 @@ import hashlib
 import inspect
 import os
 import shlex
+import tempfile
 import time
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from orchestrator.cores import cpuset
 from orchestrator.cores.remote import RemoteCores
 from orchestrator.errors import GuestError, StoreError, UsageError
+from orchestrator.files import expand
 from orchestrator.inventory import GUEST_MARK, GuestSpec, Observation, guest_spec, read_inventory
 from orchestrator.providers import inside
 from orchestrator.store.store import Store
@@ -67,21 +69,25 @@ class SshProvider:
 
     def _check(self, host: SshHostTable) -> list[str]:
         own = self._study_folder(host)  # several studies may look at once
-        with contextlib.closing(self._connect(host, f"{own}/check")) as connection:
+        clear = f"rm -rf -- {shlex.quote(f'{own}/check')}; rmdir {shlex.quote(own)} 2>/dev/null; :"
+        with (
+            contextlib.closing(self._connect(host, f"{own}/check")) as connection,
+            tempfile.NamedTemporaryFile() as file,
+        ):
             try:
-                cores = inside.inspect(host.host, connection).cores
-                missing = inside.missing_frameworks(connection, self._frameworks)
-                connection.shell(
-                    f"rm -rf -- {shlex.quote(f'{own}/check')}; rmdir {shlex.quote(own)} 2>/dev/null; :"
-                )
+                connection.connect()
+                try:
+                    cores = inside.inspect(host.host, connection).cores
+                    home = connection.shell('printf %s "$HOME"')
+                    lacking = inside.framework_problems(
+                        connection, self._frameworks, home, "the host's python"
+                    )
+                    connection.put(Path(file.name), "file")  # some servers have no SFTP
+                finally:
+                    connection.shell(clear)
             except GuestError as error:
                 return [error.message]
-        problems = [
-            f"{host.host}: {host.python} has no {name}: install it there with "
-            f"`{inside.install(name, host.python)}`, "
-            "or name another interpreter as the host's python in study.toml"
-            for name in missing
-        ]
+        problems = [f"{host.host}: {each}" for each in lacking]
         if len(cores) < host.cpus:
             problems.append(
                 f"{host.host}: cpus = {host.cpus} in study.toml, it lets us use {len(cores)} cores"
@@ -157,7 +163,10 @@ class SshProvider:
             mark = shlex.quote(f"{GUEST_MARK}={self._mark(guest)}")
             connection.shell(KILL.format(mark=mark), STOP_TIMEOUT_S)
             if self._settings.cpuset != "affinity":
-                self._cpuset_call(connection, guest, f"remove({STOP_TIMEOUT_S // 2})")
+                # By Python, which may be gone, only where there is one.
+                groups = f"find {cpuset.CGROUP_ROOT} -type d -name {self._mark(guest)} 2>/dev/null; :"
+                if connection.shell(groups):
+                    self._cpuset_call(connection, guest, f"remove({STOP_TIMEOUT_S // 2})")
             connection.shell(private_removal(self._temporary(guest)), REMOVAL_TIMEOUT_S)
 
     def destroy(self, guest: GuestSpec) -> None:
@@ -226,10 +235,8 @@ class SshProvider:
             host=host.host,
             port=port,
             user=user,
-            key=(base / host.key.expanduser()) if host.key else self._keys.client().private,
-            known_hosts=(
-                (base / host.known_hosts.expanduser()) if host.known_hosts else self._keys.known_hosts
-            ),
+            key=(base / expand(host.key)) if host.key else self._keys.client().private,
+            known_hosts=((base / expand(host.known_hosts)) if host.known_hosts else self._keys.known_hosts),
             connect_timeout_s=self._settings.connect_timeout_s,
             patience_s=self._settings.patience_s,
             use_ssh_config=self._settings.use_ssh_config,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import shutil
 import tempfile
 import threading
@@ -17,6 +18,7 @@ from guest.records.run import RunSpec
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores, host_memory_mib
 from orchestrator.errors import GuestError, PrerequisiteError, VbstudyError
+from orchestrator.files import expand
 from orchestrator.inventory import GuestSpec, Observation, guest_for
 from orchestrator.providers import cloud_init, inside, machines
 from orchestrator.providers.qemu import image as images
@@ -58,6 +60,9 @@ class QemuProvider:
         self._stopped: set[str] = set()  # while a start goes on in another thread
 
     def check(self) -> list[str]:
+        if self._settings.image is None and platform.machine() != "x86_64":
+            why = f"provider qemu builds its image on x86-64, and this machine is {platform.machine()}"
+            return [f"{why}: use another provider, or an x86-64 image of your own (provider.image)"]
         if missing := missing_packages():
             return [_to_install(missing)]
         try:
@@ -247,7 +252,7 @@ class QemuProvider:
     def _image(self) -> Image:
         if self._settings.image is None:
             return images.prepare(self._frameworks, self._notify)
-        root = (self._store.directory / self._settings.image.expanduser()).resolve()
+        root = (self._store.directory / expand(self._settings.image)).resolve()
         return images.prepare_own(root, self._settings.python_version, self._frameworks, self._notify)
 
     def _hardware(self, guest: GuestSpec) -> QemuHardware:

@@ -10,9 +10,10 @@ import pytest
 from orchestrator.cores import load
 from orchestrator.cores.leases import host_cores
 from orchestrator.inventory import GuestSpec
-from orchestrator.providers import Virtual, make
+from orchestrator.providers import Virtual, inside, make
 from orchestrator.store.store import Store
 from orchestrator.study import schema
+from orchestrator.transport.connection import LocalConnection
 from tests import sshd
 from tests.vagrant import boxes
 from tests.virtualbox import kit
@@ -179,3 +180,44 @@ def test_a_missing_framework_is_told_with_its_cure(tmp_path):
     text = f"[provider]\npython = {json.dumps(str(bare))}\n" + WORKLOAD
     line = f"`{bare} -m pip install torch numpy safetensors`"
     assert line in make(schema.parse(text), Store(tmp_path)).check()[0]
+
+
+OLD = "is Python 3.10.2, 3.11 or newer is needed"
+AS_OLD = """sed 's/"python": "[^"]*/"python": "3.10.2/'"""
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (f'{sys.executable} "$@" | {AS_OLD}', OLD),
+        ("exit 3", "does not run in it (status 3)"),
+    ],
+)
+def test_an_interpreter_that_cannot_run_the_agent_is_told_before_anything_is_made(tmp_path, content, problem):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{content}\n")
+    python.chmod(0o755)
+    text = f"[provider]\npython = {json.dumps(str(python))}\n" + WORKLOAD
+    (found,) = make(schema.parse(text), Store(tmp_path)).check()
+    assert f"{str(python)!r} {problem}" in found
+
+
+def test_a_module_that_the_environment_of_this_program_adds_is_not_one_of_the_guests(tmp_path, monkeypatch):
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    (tmp_path / "path" / "torch").mkdir(parents=True)
+    (tmp_path / "path" / "torch" / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "path"))
+    text = f"[provider]\npython = {json.dumps(str(bare))}\n" + WORKLOAD
+    assert f"{bare} has no torch: install it" in make(schema.parse(text), Store(tmp_path)).check()[0]
+
+
+def test_a_module_of_the_user_site_is_named_as_what_guests_do_not_see(tmp_path):
+    python = sys._base_executable  # an environment has no user site
+    home = tmp_path / "home"
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (home / ".local" / "lib" / version / "site-packages" / "only_there").mkdir(parents=True)
+    guest = LocalConnection(tmp_path, python, host_cores(), None, {})
+    found = inside.framework_problems(guest, ["json", "only_there"], str(home), "provider.python")
+    assert [each.partition(",")[0] for each in found] == [f"{python} has only_there in the user site"]

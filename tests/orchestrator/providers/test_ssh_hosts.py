@@ -189,6 +189,24 @@ def test_an_ssh_config_that_cannot_be_read_is_told(config):
         look_up("node1")
 
 
+@pytest.mark.parametrize("host", ["a", "a.b-c", "10.0.0.1", "::1", "fe80::1%eth0", "2001:db8::a"])
+def test_names_and_addresses_are_hosts(tmp_path, host):
+    assert hosts(provider(Store(tmp_path), [1], host), 1) == [f"me@{host}:22"]
+
+
+@pytest.mark.needs("sshd")
+def test_a_check_that_fails_names_why_and_leaves_nothing(tmp_path):
+    with sshd.running(tmp_path / "bare", "") as bare:
+        there = tmp_path / "there"
+        host = {"host": "127.0.0.1", "port": bare.port, "key": bare.client.private, "folder": str(there)}
+        host |= {"host_key": bare.host.public, "user": bare.user, "python": sys.executable}
+        (problem,) = named(tmp_path, **host).check()
+        assert "has no SFTP" in problem
+        (problem,) = named(tmp_path, **(host | {"python": "/no/python"})).check()
+        assert "does not run in it" in problem
+        assert list(there.iterdir()) == []
+
+
 @pytest.mark.needs("sshd")
 def test_two_studies_check_one_account_at_once(server, tmp_path, monkeypatch):
     there = tmp_path / "there"

@@ -231,7 +231,7 @@ def test_a_guest_that_misbehaves_is_not_believed_and_its_run_is_redone(
     [
         ({"cpus": 1000}, "cpus = 1000 in study.toml, it lets us use"),
         ({"python": "/no/such/python"}, "'/no/such/python' does not run in it"),
-        ({"host_key": None}, "its host key is not known; it shows ssh-ed25519 SHA256:"),
+        ({"host_key": None}, "does not exist); it shows ssh-ed25519 SHA256:"),
         ({"key": None}, "is let in where ~/.ssh/authorized_keys has the line 'ssh-ed25519 "),
         ({"user": "nobody-at-all"}, "refuses the key"),
     ],
@@ -302,6 +302,17 @@ def test_two_sweeps_of_two_studies_on_one_machine_share_no_core_and_know_of_each
     if len(host_cores()) > 1:
         assert not set(one.host_cores) & set(other.host_cores)
         assert one.neighbours or other.neighbours
+
+
+def test_a_guest_is_destroyed_after_its_python_is_gone(directory, server, tmp_path):
+    python = tmp_path / "python"
+    (directory / "study.toml").write_text(ONE + provider(server, tmp_path, python=str(python)))
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    assert vbstudy(directory, "-q", "provision") == 0
+    python.unlink()
+    assert vbstudy(directory, "-q", "destroy") == 0
+    assert not (tmp_path / "there").exists()
 
 
 def test_a_guest_is_destroyed_and_swept_on_the_host_on_which_it_was_made(server, tmp_path, capsys):

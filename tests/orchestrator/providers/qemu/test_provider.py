@@ -32,6 +32,12 @@ def test_a_sweep_where_a_program_was_uninstalled_names_its_package(tmp_path, mon
         made.start(guest_spec(1), (0,))
 
 
+def test_a_host_on_which_no_image_can_be_built_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    (problem,) = qemu.QemuProvider(schema.parse(STUDY), Store(tmp_path), print).check()
+    assert "builds its image on x86-64, and this machine is aarch64" in problem
+
+
 @pytest.mark.parametrize("study", ["-foo", "exp:1"])
 def test_a_folder_that_qemu_would_take_for_something_else_is_named_from_the_root(
     tmp_path, monkeypatch, study
