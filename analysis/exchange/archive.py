@@ -37,9 +37,9 @@ from analysis.provenance.study_file import public_study_file
 from analysis.results.temporary import temporary
 from guest.records import bounded, plain_json
 from guest.records.bounded import read_bounded
-from guest.records.codec import NewerSchemaError, from_json
+from guest.records.codec import NewerSchemaError, RecordError, from_json, seal
 from guest.records.printable import unaccented
-from guest.records.run import ARTIFACTS, FOLDER_NAME, RECORD, RECORDING, Artifact
+from guest.records.run import ARTIFACTS, FOLDER_NAME, RECORD, RECORDING, Artifact, decode_record, machine_id
 from guest.records.trace import TRACE
 
 SCHEMA_VERSION = 3  # of the manifest; an archive without what is beside runs is one of version 2, or 1
@@ -105,7 +105,9 @@ def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
             for path, state in before.items():
                 try:
                     with (directory / path).open("rb") as source:
-                        files[path] = _add(archive, f"{name}/{path}", source)
+                        is_record = path.endswith(f"/{RECORD}")
+                        content = _without_machine(source) if is_record else source
+                        files[path] = _add(archive, f"{name}/{path}", content)
                         changed = _state(os.fstat(source.fileno())) != state
                 except FileNotFoundError:
                     changed = True
@@ -117,6 +119,21 @@ def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
             archive.writestr(_entry(f"{name}/{MANIFEST}"), json.dumps(manifest, indent=1) + "\n")
         part.replace(target)
     return sum(path.endswith(f"/{RECORD}") for path in before)
+
+
+def _without_machine(source: IO[bytes]) -> IO[bytes]:
+    """A run's record. Older ones name the machine; these get its id instead, and their checksum again."""
+    content = source.read(bounded.RECORD.bytes + 1)
+    try:
+        record = decode_record(content)
+    except RecordError as error:
+        raise ArchiveError(f"{source.name}: {error}") from error
+    host = record.guest.get("host")
+    if host is None or (opaque := machine_id(record.spec.study_id, str(host))) == host:
+        return io.BytesIO(content)
+    data = plain_json.parse(content, bounded.RECORD)  # as written: the fields of its own schema version
+    del data["record_sha256"]
+    return io.BytesIO(seal(data | {"guest": record.guest | {"host": opaque}}).encode())
 
 
 def _version(path: str) -> int:

@@ -21,6 +21,8 @@ Schema history
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -452,7 +454,7 @@ class RunRecord:
     status: Literal["done"]
     result: RunResult
     isolation: Isolation
-    guest: dict[str, Any]  # name, provider, what the hypervisor said
+    guest: dict[str, Any]  # name, provider, what the hypervisor said; `host` is a `machine_id`
     agent_sha256: str
     attempt: int
     started_at: str  # ISO 8601, UTC
@@ -465,6 +467,14 @@ class RunRecord:
         """As the guest saw it, or the machine below it, whichever saw more; None where neither could tell."""
         seen = (self.result.load_by_others, self.isolation.host.get("load_by_others"))
         return max((load for load in seen if load is not None), default=None)
+
+
+def machine_id(study_id: str, machine: str) -> str:
+    """What distinguishes the machines of a study in its records, of which archives publish every word. An id
+    stays as it is; older records have names."""
+    if re.fullmatch(r"machine-[0-9a-f]{12}", machine):
+        return machine
+    return f"machine-{hashlib.sha256(f'{study_id} {machine}'.encode()).hexdigest()[:12]}"
 
 
 def history_columns(metrics: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from guest.records.run import SCHEMA_VERSION, Message, RunRecord, RunResult, RunSpec
+from guest.records.run import SCHEMA_VERSION, Message, RunRecord, RunResult, RunSpec, machine_id
 from orchestrator.agent.archive import AgentArchive
 from orchestrator.agent.executor import Executor, RunFailedError, RunLostError
 from orchestrator.cores import load
@@ -128,7 +128,7 @@ class Attempts:
                 "provider": self.study.provider.kind,
                 "cpus": guest.spec.cpus,
                 "observed": {"provider": observed.provider_cpus, "guest": observed.guest_cpus},
-                "host": observed.machine or os.uname().nodename,
+                "host": machine_id(spec.study_id, observed.machine or os.uname().nodename),
                 **{k: observed.details[k] for k in ("accelerator", "cpu_model") if k in observed.details},
             },
             agent_sha256=self.agent.sha256,

@@ -18,11 +18,12 @@ from analysis.pipeline import analyze
 from analysis.results.printing import Format, render
 from guest.records import bounded
 from guest.records.bounded import Limit
-from guest.records.codec import NewerSchemaError
-from guest.records.run import CPU_MODEL, HISTORY, RECORD, Tier, Variant
+from guest.records.codec import NewerSchemaError, seal
+from guest.records.run import CPU_MODEL, HISTORY, RECORD, SCHEMA_VERSION, Tier, Variant, machine_id
 from tests import factories
 from tests.analysis.conftest import Fabricator
 from tests.analysis.exchange.test_verify import what_lies_beside
+from tests.security.test_older_schemas import as_written
 
 
 @pytest.fixture
@@ -102,8 +103,12 @@ def test_the_manifest_has_the_hash_of_every_other_file(packed):
             assert file == {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}
 
 
-def test_addresses_of_machines_stay_at_home(study, tmp_path):
-    study.run(1)
+@pytest.mark.parametrize("version", [2, SCHEMA_VERSION])
+def test_addresses_of_machines_stay_at_home(study, tmp_path, version):
+    for path in (study.run(1) / RECORD, study.run(2) / RECORD):
+        record = as_written(json.loads(path.read_text()), version)
+        del record["record_sha256"]
+        path.write_text(seal(record | {"guest": record["guest"] | {"host": "me@h1.example:22"}}))
     (study.directory / "study.toml").write_text(
         '[provider]\nkind = "ssh"\n[[provider.hosts]]\nhost = "h1.example"\n'
     )
@@ -111,6 +116,14 @@ def test_addresses_of_machines_stay_at_home(study, tmp_path):
     pack(study.directory, tmp_path / "x.zip")
     with zipfile.ZipFile(tmp_path / "x.zip") as archive:
         assert not any(b"h1.example" in archive.read(name) for name in archive.namelist())
+    unpack(tmp_path / "x.zip", tmp_path / "again")
+    assert verify(tmp_path / "again").damaged == ()
+    packed = [json.loads(path.read_text()) for path in (tmp_path / "again").rglob(RECORD)]
+    assert {record["guest"]["host"] for record in packed} == {machine_id("fabricated", "me@h1.example:22")}
+    assert {record["schema_version"] for record in packed} == {version}
+    pack(tmp_path / "again", tmp_path / "y.zip")
+    unpack(tmp_path / "y.zip", tmp_path / "third")
+    assert [json.loads(path.read_text()) for path in (tmp_path / "third").rglob(RECORD)] == packed
 
 
 def test_a_damaged_study_is_not_packed(study, tmp_path):

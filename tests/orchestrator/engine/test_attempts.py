@@ -1,11 +1,13 @@
 """What becomes of a guest between two attempts at a run."""
 
+import os
 import threading
 from types import SimpleNamespace
 
 import pytest
 
-from guest.records.run import Message
+from guest.records.codec import seal
+from guest.records.run import Message, machine_id
 from orchestrator.agent.executor import RunFailedError, RunLostError
 from orchestrator.cores import topology
 from orchestrator.engine.attempts import Attempts, Slot
@@ -85,3 +87,32 @@ def test_neighbours_that_come_and_go_during_a_run_are_those_of_its_heartbeats(tm
     record = attempts._run_once(slot, executor, factories.spec(1), 1, tmp_path)
     assert record.isolation.neighbours == ("a",)
     assert heard == ["heartbeat", "heartbeat", "epoch"]
+
+
+@pytest.mark.parametrize("machine", ["", "me@node1.example:22"])
+def test_a_record_names_no_machine(tmp_path, machine):
+    class Succeeding(Session):
+        context = SimpleNamespace(is_oversubscribed=lambda _: False)
+
+        def execute(self, *_):
+            return factories.result({})
+
+    observed = Observation(
+        provider_cpus=2, guest_cpus=2, oversubscribed=False, start_s=1.0, details={}, machine=machine
+    )
+    slot = Slot(
+        guest=Guest(spec=guest_spec(2), observed=observed, created_at="now"),
+        session=Succeeding(None),
+        lease=SimpleNamespace(cores=(0, 1), holder="cpus-2"),
+        leases=SimpleNamespace(holders=dict, topology={}),
+    )
+    published = []
+    store = SimpleNamespace(new_incoming=lambda: tmp_path, publish=lambda _, record: published.append(record))
+    reports = SimpleNamespace(started=lambda *_: None, message=lambda *_: None)
+    spec = factories.spec()
+    Attempts(STUDY, store, SimpleNamespace(sha256="a"), threading.Event(), reports).run_with_retries(
+        slot, spec
+    )
+    (record,) = published
+    assert (machine or os.uname().nodename) not in seal(record)
+    assert record.guest["host"] == machine_id(spec.study_id, machine or os.uname().nodename)

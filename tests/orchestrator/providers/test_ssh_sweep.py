@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from guest.records.run import Tier
+from guest.records.run import Tier, machine_id
 from orchestrator.cli import main as cli
 from orchestrator.cores.leases import host_cores
 from orchestrator.store.store import Store
@@ -85,7 +85,8 @@ def test_a_study_over_ssh_gives_the_bits_of_a_local_one_and_leaves_nothing(direc
     assert hashes(directory) == hashes(local)
     for record in over_ssh.values():
         assert record.guest["provider"] == "ssh"
-        assert record.guest["host"] == f"{server.user}@127.0.0.1:{server.port}"
+        at = f"{server.user}@127.0.0.1:{server.port}"
+        assert record.guest["host"] == machine_id(record.spec.study_id, at)
         assert record.result.environment["threads_in_force"]["visible_cpus"] == record.spec.threads.cpus
     assert vbstudy(directory, "-q", "destroy") == 0
     assert not (tmp_path / "there").exists()
@@ -330,9 +331,9 @@ def test_a_guest_is_destroyed_and_swept_on_the_host_on_which_it_was_made(server,
         assert not list(tmp_path.glob("first there/*/cpus-*"))
         assert list(tmp_path.glob("second there/*/cpus-2"))
         assert vbstudy(folder, "-q", "sweep") == 0
-        assert {record.guest["host"] for record in records(folder).values()} == {
-            f"{second.user}@127.0.0.1:{second.port}"
-        }
+        at = f"{second.user}@127.0.0.1:{second.port}"
+        for record in records(folder).values():
+            assert record.guest["host"] == machine_id(record.spec.study_id, at)
         text = (folder / "study.toml").read_text()
         (folder / "study.toml").write_text(text.replace(other, ""))
         capsys.readouterr()
