@@ -26,7 +26,7 @@ TABLES: dict[str, frozenset[str]] = {
         "weight_decay augment train_samples test_samples metrics variants project command requirements "
         "artifacts timeout_s disk_limit_mib random",
         "provider": "kind cpuset memory_mib cpu_model accelerator snapshot boot_timeout_s python_version "
-        "hypervisor box base base_sha256 cloud_init nested_paging execution_engine use_ssh_config "
+        "hypervisor box base base_sha256 cloud_init nested_paging execution_engine image use_ssh_config "
         "connect_timeout_s patience_s",
         "engine": "retries timeout_s heartbeat_s lost_after_s side_by_side hyper_threads reserve "
         "contended_above redo_contended disturbed_above redo_disturbed",
@@ -46,12 +46,23 @@ def _public(table: str, content: dict[str, Any], left_out: list[str]) -> Iterato
     for key, value in content.items():
         if key not in TABLES[table]:
             left_out.append(f"{table}.{key}".removeprefix("."))
+            if (table, key) == ("provider", "hosts") and isinstance(value, list):
+                yield key, _nameless(value)
         elif key in TABLES and isinstance(value, dict):
             yield key, dict(_public(key, value, left_out))
         elif key in TABLES and isinstance(value, list):
             yield key, [dict(_public(key, each, left_out)) for each in value if isinstance(each, dict)]
         else:
-            yield key, PurePath(value).name if key == "base" and isinstance(value, str) else value
+            yield key, PurePath(value).name if key in ("base", "image") and isinstance(value, str) else value
+
+
+def _nameless(hosts: list[Any]) -> list[dict[str, Any]]:
+    """Machines by number and size: without any, no command could read the file. `.invalid` is no domain."""
+    return [
+        {"host": f"machine-{number}.invalid", "cpus": host["cpus"]}
+        for number, host in enumerate(hosts, start=1)
+        if isinstance(host, dict) and isinstance(host.get("cpus"), int)
+    ]
 
 
 def study_file_of(study: StudyData) -> str:

@@ -1,5 +1,6 @@
 """What of a study file leaves the house."""
 
+import re
 import tomllib
 
 import pytest
@@ -12,7 +13,7 @@ PRIVATE = {
     "": {"data"},
     "workload": {"wheels"},
     "engine": {"kind", "scheduler", "security", "cluster", "workers_wait_s"},
-    "provider": {"hosts", "host_key", "user", "key", "url", "python", "folder", "image"},
+    "provider": {"hosts", "host_key", "user", "key", "url", "python", "folder"},
 }
 STUDY = """\
 # the token is s3cret
@@ -64,6 +65,27 @@ def test_only_what_repeats_the_study_is_published():
     assert isinstance(schema.parse(text).provider, VirtualBoxTable)
 
 
+@pytest.mark.parametrize(
+    ("provider", "published"),
+    [
+        (
+            'kind = "ssh"\nhosts = [{host = "a.example", user = "eve", cpus = 4}, {host = "b", cpus = 8}]',
+            [("machine-1.invalid", None, 4), ("machine-2.invalid", None, 8)],
+        ),
+        ('kind = "qemu"\nimage = "/home/eve/debian.qcow2"\npython_version = "3.11"', "debian.qcow2"),
+    ],
+)
+def test_a_published_study_file_is_one_that_every_command_reads(provider, published):
+    text, _ = public_study_file(
+        f'[provider]\n{provider}\n[[workload]]\nmodel = "lenet5"\ndataset = "digits"\n'
+    )
+    assert not re.search(r"example|eve", text)
+    read = schema.parse(text).provider
+    hosts = [(host.host, host.user, host.cpus) for host in getattr(read, "hosts", ())]
+    assert (hosts or str(read.image)) == published
+    assert public_study_file(text)[0] == text
+
+
 def test_every_key_of_a_study_file_is_either_published_or_named_as_private_here():
     """A new key is private until somebody decides."""
     workload = {*schema.WorkloadTable.model_fields, *schema.ProjectTable.model_fields}
@@ -87,3 +109,10 @@ def test_what_is_not_toml_is_an_error(text):
 @pytest.mark.parametrize("text", ["provider = 3", "workload = 3", "workload = [3]", "engine = [[1]]"])
 def test_a_study_file_of_another_shape_does_no_harm(text):
     assert public_study_file(text)[0].strip() in (text, "workload = []", "engine = []")
+
+
+@pytest.mark.parametrize(
+    "hosts", ["3", "[3]", '["h1.example"]', '[{host = "h1.example", cpus = ["h1.example"]}]']
+)
+def test_hosts_of_another_shape_do_no_harm(hosts):
+    assert "example" not in public_study_file(f"provider.hosts = {hosts}")[0]

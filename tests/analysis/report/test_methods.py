@@ -91,10 +91,12 @@ def test_the_recipe_starts_from_the_study_file(study):
 
 def test_machines_and_accounts_are_left_out_of_the_study_file(study):
     study.run(1)
-    text = '[provider]\nkind = "ssh"\n[[provider.hosts]]\nhost = "node1.example"\nuser = "eve"\n'
+    text = '[provider]\nkind = "ssh"\n[[provider.hosts]]\nhost = "node1.example"\ncpus = 2\nuser = "eve"\n'
     (study.directory / "study.toml").write_text(text)
     how = recipe(load_study(study.directory))
-    assert tomllib.loads(how.study_file) == {"provider": {"kind": "ssh"}}
+    assert tomllib.loads(how.study_file) == {
+        "provider": {"kind": "ssh", "hosts": [{"host": "machine-1.invalid", "cpus": 2}]}
+    }
     assert "Private settings are left out: provider.hosts; give your own" in how.note
 
 
