@@ -100,10 +100,15 @@ def read_imports(directory: Path) -> tuple[list[Import], list[Problem]]:
     imports, problems = [], []
     for path in sorted((directory / FOLDER).glob("*.json")):
         try:
-            imports.append(decode(read_bounded(path, bounded.IMPORTED)))
+            found = decode(read_bounded(path, bounded.IMPORTED))
         except NewerSchemaError:
             raise
         except (OSError, RecordError) as error:
-            where = path.relative_to(directory).as_posix()
-            problems.append(Problem(path=where, what=str(error), todo=AGAIN))
+            what = str(error)
+        else:
+            if found.name == path.stem:
+                imports.append(found)
+                continue
+            what = f"the import inside is {found.name!r}: it belongs elsewhere"  # a copy would count twice
+        problems.append(Problem(path=path.relative_to(directory).as_posix(), what=what, todo=AGAIN))
     return imports, problems

@@ -6,6 +6,7 @@ import pytest
 
 from analysis.exchange.comparison import imported_tables
 from analysis.exchange.imported import Import, ImportedRun, read_imports, write_import
+from analysis.exchange.verify import verify
 from analysis.pipeline import analyze
 from guest.records.codec import NewerSchemaError
 
@@ -51,6 +52,18 @@ def test_a_damaged_import_is_a_problem_and_not_a_result(tmp_path, damage):
     imports, (problem,) = read_imports(tmp_path)
     assert imports == []
     assert problem.path == "imported/a.json"
+
+
+def test_a_copy_of_an_import_is_a_problem_and_its_runs_count_once(tmp_path):
+    path = write_import(tmp_path, imported(run(2, 1, 0.5)))
+    (path.parent / "copy.json").write_bytes(path.read_bytes())
+    imports, (problem,) = read_imports(tmp_path)
+    assert [each.name for each in imports] == ["a"]
+    assert (problem.path, problem.what) == (
+        "imported/copy.json",
+        "the import inside is 'a': it belongs elsewhere",
+    )
+    assert verify(tmp_path).damaged == (problem,)
 
 
 def test_a_newer_import_says_upgrade(tmp_path):
