@@ -7,7 +7,12 @@ from pathlib import Path
 
 from analysis.exchange.files import ImportFormatError
 
-THREADS = re.compile(r"(?:threads?|cpus?|intra_?op)[-_= ]?(\d+)", re.IGNORECASE)
+_NOT_INTER_OP = "(?<!inter_op[-_])(?<!interop[-_])"
+THREADS = tuple(
+    re.compile(rf"(?<![a-z]){word}[-_= ]?(\d+)", re.IGNORECASE)
+    for word in (rf"(?:{_NOT_INTER_OP}threads?|intra_?op)", "cpus?")
+)
+"""CPUs count where a path states no threads."""
 _NEXT = r"(?:workload|variant)[-_=]|(?:threads?|cpus?|intra_?op|rep|run|seed)[-_=]?\d"
 NAMED = {
     key: re.compile(rf"(?:^|[/_.,-]){key}[-_=](.+?)(?=[_.,-](?:{_NEXT})|/|$)")
@@ -37,16 +42,21 @@ def path_pattern(text: str) -> re.Pattern[str]:
 
 
 def stated(relative: str, by: re.Pattern[str] | None) -> dict[str, str] | None:
-    """What the path of a file states of its run, by field; None where it states no thread count."""
+    """What the path of a file states of its run, by field; None where it states no thread count. Raises
+    ImportFormatError where it states several."""
     if by is not None:
         found = by.fullmatch(relative)
         return None if found is None else found.groupdict()
     stem = relative.removesuffix(Path(relative).suffix)
-    threads = THREADS.findall(stem)
+    threads = dict.fromkeys(map(int, next(filter(None, (each.findall(stem) for each in THREADS)), ())))
     if not threads:
         return None
+    if len(threads) > 1:
+        raise ImportFormatError(
+            f"{relative}: its path states {' and '.join(map(str, threads))} threads; state which by --by"
+        )
     named = {key: match.group(1) for key, pattern in NAMED.items() if (match := pattern.search(stem))}
-    return named | {"threads": threads[-1]}
+    return named | {"threads": str(*threads)}
 
 
 def natural(path: Path) -> list[tuple[int, str]]:

@@ -339,8 +339,9 @@ def read_history(path: Path) -> dict[str, tuple[float, ...]]:
 
 
 def _mlflow(source: Path, name: str) -> Found:
-    """Runs below a folder `mlruns`, by its plain files: a parameter (or tag) `threads`, and all metrics."""
-    runs, left_out, settings = [], [], []
+    """Runs below a folder `mlruns`, by its plain files: a parameter (or tag) `threads`, and all metrics. With
+    several experiments, runs that log no workload have the name of theirs."""
+    found, left_out = [], []
     for meta in sorted(source.glob("**/meta.yaml")):
         folder = meta.parent
         if not (folder / "metrics").is_dir():
@@ -358,14 +359,29 @@ def _mlflow(source: Path, name: str) -> Found:
         if "threads" not in named:
             left_out.append(f"{where}: no parameter 'threads'")
             continue
+        found.append((folder, named))
+    several = len({folder.parent for folder, _ in found}) > 1
+    runs = []
+    for folder, named in found:
+        if several:
+            named.setdefault("workload", _experiment(folder.parent))
         logged = sorted(p for p in (folder / "metrics").rglob("*") if p.is_file())
         history = {p.relative_to(folder / "metrics").as_posix(): _metric(p) for p in logged}
         history = {m: values for m, values in history.items() if values}
         seconds = history.pop("wall_s", None)
-        wall_s, sha256 = seconds[-1] if seconds else None, sha256_of(meta)
-        runs.append(_run(folder, name, named, history, source=where, source_sha256=sha256, wall_s=wall_s))
-        settings.append(named)
-    return _told_apart(runs, settings), [*left_out, "artifacts of MLflow runs"]
+        known = {"source": folder.relative_to(source).as_posix(), "wall_s": seconds[-1] if seconds else None}
+        known["source_sha256"] = sha256_of(folder / "meta.yaml")
+        runs.append(_run(folder, name, named, history, **known))
+    return _told_apart(runs, [named for _, named in found]), [*left_out, "artifacts of MLflow runs"]
+
+
+def _experiment(folder: Path) -> str:
+    """Its name, or that of its folder, which is its number."""
+    about = folder / "meta.yaml"
+    named = (
+        re.search(r"^name: *['\"]?(.+?)['\"]? *$", _text(about), re.MULTILINE) if about.is_file() else None
+    )
+    return named[1] if named else folder.name
 
 
 def _told_apart(runs: list[ImportedRun], named: list[dict[str, str]]) -> list[ImportedRun]:

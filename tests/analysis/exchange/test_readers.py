@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analysis.exchange.files import ImportFormatError
-from analysis.exchange.paths import path_pattern
+from analysis.exchange.paths import path_pattern, stated
 from analysis.exchange.readers import read_history, read_results
 
 AT = "2026-01-01T00:00:00Z"
@@ -215,6 +215,18 @@ def test_the_file_store_of_mlflow_is_read_as_mlflow_3_writes_it(tmp_path):
     assert "7/c: no parameter 'threads'" in found.left_out
 
 
+def test_several_experiments_of_mlflow_are_workloads_of_their_names(tmp_path):
+    for run in ("1/a", "2/b", "3/c"):
+        write(tmp_path / "mlruns" / run / "meta.yaml", "status: 3\n")
+        write(tmp_path / "mlruns" / run / "params" / "threads", "1")
+        write(tmp_path / "mlruns" / run / "metrics" / "accuracy", "1 0.9 0\n")
+    write(tmp_path / "mlruns" / "1" / "meta.yaml", "experiment_id: '1'\nname: resnet on digits\n")
+    write(tmp_path / "mlruns" / "2" / "meta.yaml", "name: 'vgg'\n")
+    write(tmp_path / "mlruns" / "2" / "b" / "params" / "workload", "logged")
+    assert [run.workload for run in read(tmp_path / "mlruns").runs] == ["resnet on digits", "logged", "3"]
+    assert [run.workload for run in read(tmp_path / "mlruns" / "1").runs] == ["mine"]
+
+
 def test_a_store_without_runs_says_so(tmp_path):
     with pytest.raises(ImportFormatError, match="there is no result in it"):
         read(write(tmp_path / "mlruns" / "0" / "meta.yaml", "name: x\n").parent.parent)
@@ -248,6 +260,30 @@ def test_paths_name_workload_and_variant_as_well_as_threads(tmp_path):
         ("lenet_5", "default", 2, 1, "workload-lenet_5/variant-default/threads-2/a.npy"),
         ("vgg-16", "fixed-seed", 4, 1, "workload=vgg-16_variant=fixed-seed_threads=4_run1.npy"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("path", "threads"),
+    [
+        ("threads-2/cpus-8/a", 2),
+        ("cpus-8-threads-2/a", 2),
+        ("lenet_threads-4_gpu-0_cpu1", 4),
+        ("intra_op_threads-4_inter_op_threads-2", 4),
+        ("threads-4-interop_threads-1", 4),
+        ("threads-04/run_threads-4", 4),
+        ("subthreads-9/cpus-2", 2),
+    ],
+)
+def test_threads_in_a_path_count_before_cpus(path, threads):
+    assert stated(f"{path}.npy", None)["threads"] == str(threads)
+
+
+def test_a_path_that_states_two_thread_counts_is_refused(tmp_path):
+    write(tmp_path / "threads-4" / "dataloader_threads-2" / "a.npy", np.array([0, 1]))
+    with pytest.raises(ImportFormatError, match="a.npy: its path states 4 and 2 threads; .* --by"):
+        read(tmp_path)
+    (run,) = read_results(tmp_path, "mine", AT, "threads-{threads}/*/a.npy").runs
+    assert run.threads == 4
 
 
 def test_a_pattern_says_what_the_parts_of_a_path_are(tmp_path):
