@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
+import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from guest.records.bounded import opened_bounded, read_bounded
 
 CLASSES_OF = ("predictions", "y_pred", "predicted", "prediction", "labels", "logits", "last")
 NAMES = ("workload", "variant")  # texts in a table, whatever they look like
+UNNAMED = re.compile(r"(Unnamed: \d+)?")  # as pandas reads a name that is empty
 TRUTH_OF = ("y_true", "truth", "labels_true")
 
 
@@ -30,7 +34,7 @@ class NotFiniteError(ImportFormatError):
 
 def table(source: Path) -> Any:
     """A CSV, or a list of objects in JSON, as a table; other JSON as it is."""
-    content = read_bounded(source, bounded.IMPORTED)
+    content = read_bounded(source, bounded.IMPORTED).removeprefix(codecs.BOM_UTF8)
     if source.suffix == ".csv":
         _bound_cells(source, content.count(b"\n") + 1, content.partition(b"\n")[0].count(b",") + 1)
         return _csv(source, content)
@@ -48,9 +52,10 @@ def table(source: Path) -> Any:
 def _csv(source: Path, content: bytes) -> pd.DataFrame:
     """A CSV; lines may end with commas beyond its columns, and the first column is no index for that. Spaces
     beside commas belong to no name."""
+    _check_header(source, content)
     with warnings.catch_warnings(record=True) as longer:
         warnings.simplefilter("always", pd.errors.ParserWarning)
-        found = _stripped(source, pd.read_csv(io.BytesIO(content), index_col=False, skipinitialspace=True))
+        found = _stripped(pd.read_csv(io.BytesIO(content), index_col=False, skipinitialspace=True))
         if names := [name for name in NAMES if name in found]:
             texts = pd.read_csv(
                 io.BytesIO(content),
@@ -60,25 +65,40 @@ def _csv(source: Path, content: bytes) -> pd.DataFrame:
                 dtype=str,
                 na_filter=False,
             )
-            found[names] = _stripped(source, texts)[names].apply(lambda column: column.str.strip())
+            found[names] = _stripped(texts)[names].apply(lambda column: column.str.strip())
     if not longer:
         return found
-    try:
-        text = io.StringIO(content.decode("utf-8-sig"))
-        lines = list(filter(None, csv.reader(text, skipinitialspace=True)))
-    except csv.Error as error:
-        raise ImportFormatError(f"{source}: cannot be read: {error}") from error
-    for number, line in enumerate(lines[1:], start=1):
-        if any(line[len(lines[0]) :]):
+    lines = _lines(source, content)
+    columns = len(next(lines))
+    for number, line in enumerate(lines, start=1):
+        if any(line[columns:]):
             raise ImportFormatError(f"{source}: row {number} has more cells than there are columns")
     return found
 
 
-def _stripped(source: Path, read: pd.DataFrame) -> pd.DataFrame:
-    names = [str(name).strip() for name in read.columns]
-    if twice := next((name for name in names if names.count(name) > 1), None):
+def _lines(source: Path, content: bytes) -> Iterator[list[str]]:
+    """The cells of the lines that are not empty."""
+    text = io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="")
+    try:
+        yield from filter(None, csv.reader(text, skipinitialspace=True))
+    except csv.Error as error:
+        raise ImportFormatError(f"{source}: cannot be read: {error}") from error
+
+
+def _check_header(source: Path, content: bytes) -> None:
+    """Raises ImportFormatError for names that pandas would change, or not separate."""
+    names = [cell.strip() for cell in next(_lines(source, content), [])]
+    if twice := next((name for name in names if name and names.count(name) > 1), None):
         raise ImportFormatError(f"{source}: there are two columns {twice}")
-    return read.set_axis(names, axis=1)
+    if other := next((mark for mark in ";\t" if len(names) == 1 and mark in names[0]), None):
+        between = "tabs" if other == "\t" else other
+        raise ImportFormatError(
+            f"{source}: its columns are separated by {between}; save it with commas and decimal points"
+        )
+
+
+def _stripped(read: pd.DataFrame) -> pd.DataFrame:
+    return read.set_axis([str(name).strip() for name in read.columns], axis=1)
 
 
 def _bound_cells(source: Path, rows: int, columns: int) -> None:

@@ -6,22 +6,26 @@ count, and enter no finding."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from analysis.exchange.files import ImportFormatError
 from analysis.load.runs import DIVERGED_FROM, Problem
 from analysis.results.temporary import temporary
 from guest.records import bounded
 from guest.records.bounded import read_bounded
 from guest.records.codec import NewerSchemaError, RecordError, seal, unseal
-from guest.records.printable import LONGEST_NAME, is_name
+from guest.records.printable import LONGEST_NAME, is_name, printable
 
 FOLDER = "imported"
 SCHEMA_VERSION = 1
 CHECKSUM = "sha256"  # the field with the file's checksum of itself
 MOST_THREADS = 65_536
+Found = tuple[list["ImportedRun"], list[str]]  # in a source: runs, and what was left out
 AGAIN = "remove the file and import it again"
 
 
@@ -52,6 +56,36 @@ class Import:
     imported_at: str  # ISO 8601, UTC
     runs: tuple[ImportedRun, ...]
     left_out: tuple[str, ...]  # what the source had and this has not
+
+
+def run_of(
+    path: Path, name: str, where: Any, history: Mapping[str, tuple[float, ...]], **known: Any
+) -> ImportedRun:
+    """A run by what its source states: `where` has the fields, `history` a value an epoch. Metrics are the
+    last values."""
+    return ImportedRun(
+        workload=where.get("workload", name),
+        variant=where.get("variant", "imported"),
+        threads=_count(path, where["threads"], "threads"),
+        repetition=_count(path, where["repetition"], "repetition") if "repetition" in where else 0,
+        **{
+            "metrics": {m: values[-1] for m, values in history.items()},
+            "history": dict(history),
+            **known,
+        },
+    )
+
+
+def _count(source: Path, value: Any, what: str) -> int:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not (1 <= number < 2**53 and number == int(number)):
+        raise ImportFormatError(
+            f"{source}: {what} = {printable(str(value), limit=40)}; a whole number from 1 is expected"
+        )
+    return int(number)
 
 
 def decode(content: str | bytes) -> Import:

@@ -14,19 +14,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.exchange.files import TRUTH_OF, ImportFormatError, NotFiniteError, classes, table
-from analysis.exchange.imported import CHECKSUM, SCHEMA_VERSION, Import, ImportedRun, decode
+from analysis.exchange.files import TRUTH_OF, UNNAMED, ImportFormatError, NotFiniteError, classes, table
+from analysis.exchange.imported import CHECKSUM, SCHEMA_VERSION, Found, Import, ImportedRun, decode, run_of
+from analysis.exchange.mlflow_reader import read_mlflow
 from analysis.exchange.paths import natural, path_pattern, stated
 from analysis.load.predictions import UNREADABLE
 from guest.records import bounded
-from guest.records.bounded import opened_bounded, read_bounded
+from guest.records.bounded import opened_bounded
 from guest.records.codec import seal, sha256_of
 from guest.records.printable import counted, printable
 
 COLUMNS = ("workload", "variant", "threads", "repetition", "wall_s", "epoch")
-CROSSED = ("cpus", "inter_op_threads")  # what `vbstudy export mlruns` names beside threads
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".h5", ".ckpt")
-Found = tuple[list[ImportedRun], list[str]]
+
+
+class NoHistoryError(ImportFormatError):
+    """A file of another kind, such as a configuration."""
 
 
 def read_results(source: Path, name: str, at: str, by: str = "") -> Import:
@@ -49,8 +52,9 @@ def _read(source: Path, name: str, at: str, by: str) -> Import:
         runs, left_out = _folder(source, name, path_pattern(by))
     else:
         raise ImportFormatError(f"{source}: a pattern for paths needs a folder of results")
-    if not runs:
-        raise ImportFormatError(f"{source}: there is no result in it; see docs/import-and-export.md")
+    if not any(run.metrics or run.history or run.predictions or run.wall_s is not None for run in runs):
+        why = f": {left_out[0]}" if left_out else ""
+        raise ImportFormatError(f"{source}: there is no result in it{why}; see docs/import-and-export.md")
     return _numbered(source, runs, left_out, name=name, kind=kind, at=at)
 
 
@@ -112,7 +116,7 @@ def _kind(source: Path) -> tuple[str, Callable[[Path, str], Found]]:
         raise ImportFormatError(f"{source}: is neither a plain file nor a folder")
     if source.is_dir():
         if any(source.glob("**/meta.yaml")):
-            return "mlflow", _mlflow
+            return "mlflow", read_mlflow
         return "folder", _folder
     if source.suffix in (".csv", ".json"):
         return "results", _results
@@ -154,6 +158,9 @@ def _results(source: Path, name: str) -> Found:
     rows["variant"] = rows.variant.replace("", "imported") if "variant" in named else "imported"
     metrics, left_out = [], []
     for column in (str(name) for name in rows.columns if name not in COLUMNS):
+        if UNNAMED.fullmatch(column):  # as pandas writes its index
+            left_out.append(f"column {list(rows.columns).index(column) + 1}: has no name")
+            continue
         numbers, known = _numbers(rows[column]), rows[column].notna()
         wrong = numbers.isna() & known
         if wrong.sum() * 2 >= known.sum():  # texts, or nothing
@@ -179,16 +186,25 @@ def _results(source: Path, name: str) -> Found:
             where = ", ".join(f"{key} {first[key]}" for key in keys) + f", epoch {first.epoch:g}"
             raise ImportFormatError(f"{source}: {where} is there more than once; number the repetitions")
         groups = [run.sort_values("epoch") for _, run in rows.groupby(keys, sort=False, dropna=False)]
+        lasts = [group.iloc[-1].to_dict() for group in groups]
+        histories = [{m: tuple(group[m].astype(float)) for m in metrics} for group in groups]
     else:
-        groups = [rows.iloc[[i]] for i in range(len(rows))]
+        lasts, histories = rows.to_dict("records"), [{} for _ in range(len(rows))]
     sha256 = sha256_of(source)
     runs = []
-    for group in groups:
-        last = group.iloc[-1]
-        wall_s = float(last.wall_s) if "wall_s" in named and not math.isnan(last.wall_s) else None
-        values_of = {m: tuple(group[m].astype(float)) for m in metrics}
-        run = _run(source, name, last, values_of, source=source.name, source_sha256=sha256, wall_s=wall_s)
-        runs.append(run if "epoch" in named else replace(run, history={}))
+    for last, history in zip(lasts, histories, strict=True):
+        seconds = last.get("wall_s", math.nan)
+        run = run_of(
+            source,
+            name,
+            last,
+            history,
+            metrics={m: float(last[m]) for m in metrics},
+            wall_s=None if math.isnan(seconds) else seconds,
+            source=source.name,
+            source_sha256=sha256,
+        )
+        runs.append(run)
     return runs, left_out
 
 
@@ -210,36 +226,6 @@ def _no_number(source: Path, column: str, cells: pd.Series, wrong: pd.Series) ->
     return ImportFormatError(f"{source}: column {column}, row {row + 1}: {cell!r} is no number")
 
 
-def _run(
-    path: Path, name: str, where: Any, history: Mapping[str, tuple[float, ...]], **known: Any
-) -> ImportedRun:
-    """A run by what its source states: `where` has the fields, `history` a value an epoch. Metrics are the
-    last values."""
-    return ImportedRun(
-        workload=where.get("workload", name),
-        variant=where.get("variant", "imported"),
-        threads=_count(path, where["threads"], "threads"),
-        repetition=_count(path, where["repetition"], "repetition") if "repetition" in where else 0,
-        **{
-            "metrics": {m: values[-1] for m, values in history.items()},
-            "history": dict(history),
-            **known,
-        },
-    )
-
-
-def _count(source: Path, value: Any, what: str) -> int:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not (1 <= number < 2**53 and number == int(number)):
-        raise ImportFormatError(
-            f"{source}: {what} = {printable(str(value), limit=40)}; a whole number from 1 is expected"
-        )
-    return int(number)
-
-
 # ---- a folder of predictions and histories -----------------------------------------------------------
 
 
@@ -248,7 +234,7 @@ def _folder(source: Path, name: str, by: re.Pattern[str] | None = None) -> Found
     truths: dict[Path, np.ndarray] = {}  # by the folder below which they count
     used: set[Path] = set()
     parts: dict[str, list[ImportedRun]] = {}
-    found = sorted(source.rglob("*"), key=natural)
+    found = [path for path in sorted(source.rglob("*"), key=natural) if not _is_hidden(path, source)]
     files = [path for path in found if path.is_file() and not path.is_symlink()]
     links = [path.relative_to(source).as_posix() for path in found if path.is_symlink()]
     left_out = [f"{link}: a link, which is not followed; put a copy there" for link in links]
@@ -273,6 +259,9 @@ def _folder(source: Path, name: str, by: re.Pattern[str] | None = None) -> Found
             used.add(above)
             try:
                 run = _file(path, relative, name, where, truths.get(above))
+            except NoHistoryError:
+                left_out.append(f"{relative}: not a history")
+                continue
             except NotFiniteError as error:
                 left_out.append(f"{relative}: {error}")
                 continue
@@ -282,25 +271,34 @@ def _folder(source: Path, name: str, by: re.Pattern[str] | None = None) -> Found
     return [_merged(group) for group in parts.values()], left_out
 
 
+def _is_hidden(path: Path, source: Path) -> bool:
+    """Also in a hidden folder: .ipynb_checkpoints has copies."""
+    return any(part.startswith(".") for part in path.relative_to(source).parts)
+
+
 def _file(
     path: Path, relative: str, name: str, where: Mapping[str, str], truth: np.ndarray | None
 ) -> ImportedRun:
     read: dict[str, Any] = {"source": relative, "source_sha256": sha256_of(path)}
     if _is_history(path):
-        return _run(path, name, where, read_history(path), **read)
+        return run_of(path, name, where, read_history(path), **read)
     predicted, own = classes(path)
     known = truth if own is None else own
     if known is not None and known.shape != predicted.shape:
         raise ImportFormatError(f"{path}: {len(predicted)} predictions, but {len(known)} true classes")
     if known is not None:
         read["metrics"] = {"test_accuracy": float((predicted == known).mean())}
-    return _run(path, name, where, {}, predictions=tuple(int(c) for c in predicted), **read)
+    return run_of(path, name, where, {}, predictions=tuple(int(c) for c in predicted), **read)
 
 
 def _merged(group: list[ImportedRun]) -> ImportedRun:
     """The parts of one run: its history and its predictions."""
     first, *others = group
     for other in others:
+        if bool(first.history and other.history) or bool(first.predictions and other.predictions):
+            raise ImportFormatError(
+                f"{first.source} and {other.source} have one name, so they are of one run: keep one of them"
+            )
         first = replace(
             first,
             metrics=first.metrics | other.metrics,
@@ -315,7 +313,7 @@ def _merged(group: list[ImportedRun]) -> ImportedRun:
 def _is_history(path: Path) -> bool:
     if path.suffix == ".csv":
         with opened_bounded(path, bounded.IMPORTED) as file:
-            columns = [c.strip().strip('"') for c in file.readline(65536).decode().split(",")]
+            columns = [c.strip().strip('"') for c in file.readline(65536).decode("utf-8-sig").split(",")]
         return "epoch" in columns or "loss" in columns
     return path.suffix == ".json"
 
@@ -327,87 +325,13 @@ def read_history(path: Path) -> dict[str, tuple[float, ...]]:
         data = table(path)
         columns = data.to_dict("list") if isinstance(data, pd.DataFrame) else data
         columns = columns.get("history", columns)
-        named = {str(k): tuple(float(v) for v in each) for k, each in columns.items() if k not in COLUMNS}
+        named = {
+            str(k): tuple(float(v) for v in each)
+            for k, each in columns.items()
+            if k not in COLUMNS and not UNNAMED.fullmatch(str(k))
+        }
     except (ValueError, TypeError, AttributeError) as error:
-        raise ImportFormatError(f"{path}: not a history: {error}") from error
+        raise NoHistoryError(f"{path}: not a history: {error}") from error
     if not named or len({len(each) for each in named.values()}) != 1 or not next(iter(named.values())):
-        raise ImportFormatError(f"{path}: a history has the same number of epochs for every metric")
+        raise NoHistoryError(f"{path}: a history has the same number of epochs for every metric")
     return named
-
-
-# ---- MLflow's file store -----------------------------------------------------------------------------
-
-
-def _mlflow(source: Path, name: str) -> Found:
-    """Runs below a folder `mlruns`, by its plain files: a parameter (or tag) `threads`, and all metrics. With
-    several experiments, runs that log no workload have the name of theirs."""
-    found, left_out = [], []
-    for meta in sorted(source.glob("**/meta.yaml")):
-        folder = meta.parent
-        if not (folder / "metrics").is_dir():
-            continue  # an experiment
-        said = [p for part in ("tags", "params") for p in sorted((folder / part).glob("*"))]
-        named = {p.name: _text(p).strip() for p in said if p.is_file()}
-        where = folder.relative_to(source).as_posix()
-        about = dict(re.findall(r"^(status|lifecycle_stage): *['\"]?(\w+)", _text(meta), re.MULTILINE))
-        if about.get("lifecycle_stage") == "deleted" or where.startswith(".trash/"):
-            left_out.append(f"{where}: deleted")
-            continue
-        if about.get("status", "3") not in ("3", "FINISHED"):
-            left_out.append(f"{where}: did not finish")
-            continue
-        if "threads" not in named:
-            left_out.append(f"{where}: no parameter 'threads'")
-            continue
-        found.append((folder, named))
-    several = len({folder.parent for folder, _ in found}) > 1
-    runs = []
-    for folder, named in found:
-        if several:
-            named.setdefault("workload", _experiment(folder.parent))
-        logged = sorted(p for p in (folder / "metrics").rglob("*") if p.is_file())
-        history = {p.relative_to(folder / "metrics").as_posix(): _metric(p) for p in logged}
-        history = {m: values for m, values in history.items() if values}
-        seconds = history.pop("wall_s", None)
-        known = {"source": folder.relative_to(source).as_posix(), "wall_s": seconds[-1] if seconds else None}
-        known["source_sha256"] = sha256_of(folder / "meta.yaml")
-        runs.append(_run(folder, name, named, history, **known))
-    return _told_apart(runs, [named for _, named in found]), [*left_out, "artifacts of MLflow runs"]
-
-
-def _experiment(folder: Path) -> str:
-    """Its name, or that of its folder, which is its number."""
-    about = folder / "meta.yaml"
-    named = (
-        re.search(r"^name: *['\"]?(.+?)['\"]? *$", _text(about), re.MULTILINE) if about.is_file() else None
-    )
-    return named[1] if named else folder.name
-
-
-def _told_apart(runs: list[ImportedRun], named: list[dict[str, str]]) -> list[ImportedRun]:
-    """In a crossed study several conditions have one thread count: their other settings become part of the
-    variant, as few as do."""
-    for setting in CROSSED:
-        counts = Counter((r.workload, r.variant, r.threads, r.repetition) for r in runs if r.repetition)
-        crossed = {key[:2] for key, times in counts.items() if times > 1}
-        runs = [
-            replace(run, variant=f"{run.variant} {setting}-{its[setting]}")
-            if (run.workload, run.variant) in crossed and setting in its
-            else run
-            for run, its in zip(runs, named, strict=True)
-        ]
-    return runs
-
-
-def _text(path: Path) -> str:
-    return read_bounded(path, bounded.MESSAGE).decode()
-
-
-def _metric(path: Path) -> tuple[float, ...]:
-    """`timestamp value step`, one line a logged value; in order of the steps."""
-    try:
-        lines = [line.split() for line in _text(path).splitlines() if line.strip()]
-        lines.sort(key=lambda line: int(line[2]) if len(line) > 2 else 0)
-        return tuple(float(line[1]) for line in lines)
-    except (ValueError, IndexError) as error:
-        raise ImportFormatError(f"{path}: not a metric of MLflow: {error}") from error

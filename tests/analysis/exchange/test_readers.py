@@ -73,6 +73,11 @@ def test_one_line_an_epoch_and_the_last_epoch_counts(tmp_path):
         ("Threads,accuracy\n1,0.5\n", "column Threads: write threads"),
         ("threads,Workload,a\n1,x,0.5\n", "column Workload: write workload"),
         ("threads,a ,a\n1,2,3\n", "r.csv: there are two columns a"),
+        ("threads,acc,acc\n1,2,3\n", "r.csv: there are two columns acc"),
+        ("threads;acc\n1;0,5\n", "separated by ;; save it with commas and decimal points"),
+        ("threads\tacc\n1\t0.5\n", "separated by tabs; save it with commas and decimal points"),
+        ('threads,acc\n1,"0,5"\n2,"0,6"\n', "there is no result in it: column acc: not numbers"),
+        ("threads,acc\n1,95%\n2,96%\n", "there is no result in it: column acc: not numbers"),
         ("threads,epoch,loss\n1,1,0.5\n", "'repetition' is needed too"),
         ("threads,repetition,a\n1,1,0.5\n1,1,0.6\n", "is there 2 times"),
         ("threads,accuracy\n", "there is no result in it"),
@@ -82,6 +87,14 @@ def test_one_line_an_epoch_and_the_last_epoch_counts(tmp_path):
 def test_what_is_wrong_with_a_csv_is_said(tmp_path, content, what):
     with pytest.raises(ImportFormatError, match=what):
         read(write(tmp_path / "r.csv", content))
+
+
+def test_an_index_that_pandas_wrote_is_no_metric(tmp_path):
+    for header in (",threads,acc,acc.1", "Unnamed: 0,threads,acc,acc.1"):
+        found = read(write(tmp_path / "r.csv", f"{header}\n0,1,0.5,0.6\n1,2,0.7,0.8\n"))
+        assert [run.metrics for run in found.runs] == [{"acc": 0.5, "acc.1": 0.6}, {"acc": 0.7, "acc.1": 0.8}]
+        assert found.left_out == ("column 1: has no name",)
+    assert read_history(write(tmp_path / "h.csv", ",loss\n0,1.5\n1,0.5\n")) == {"loss": (1.5, 0.5)}
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "[1]", "nonsense", "[" * 100_000])
@@ -157,6 +170,28 @@ def test_histories_of_keras_and_of_a_torch_loop_join_the_predictions_of_their_na
     assert one.source == "threads-1/a.json + threads-1/a.npy"
     assert two.history == {"loss": (1.0, 0.25)}
     assert four.metrics == {"accuracy": 0.75, "loss": 1.0}
+
+
+def test_hidden_folders_and_json_that_is_no_history_do_not_stop_a_folder(tmp_path):
+    write(tmp_path / "threads-2" / "a.npy", np.array([0, 1]))
+    write(tmp_path / "threads-2" / ".ipynb_checkpoints" / "a-checkpoint.npy", np.array([0, 1]))
+    write(tmp_path / "threads-2" / "config.json", {"learning_rate": 0.1})
+    found = read(tmp_path)
+    assert [run.source for run in found.runs] == ["threads-2/a.npy"]
+    assert found.left_out == ("threads-2/config.json: not a history",)
+
+
+def test_a_byte_order_mark_hides_no_history(tmp_path):
+    (tmp_path / "threads-1.csv").write_text("\ufeffepoch,loss\n0,0.5\n1,0.25\n")
+    (tmp_path / "threads-2.json").write_text('\ufeff{"loss": [0.5, 0.25]}')
+    assert [run.history for run in read(tmp_path).runs] == [{"loss": (0.5, 0.25)}] * 2
+
+
+def test_two_files_of_predictions_with_one_name_are_refused(tmp_path):
+    write(tmp_path / "threads-1" / "a.npy", np.array([0, 1]))
+    write(tmp_path / "threads-1" / "a.csv", "prediction\n1\n0\n")
+    with pytest.raises(ImportFormatError, match="a.csv and threads-1/a.npy have one name"):
+        read(tmp_path)
 
 
 def test_nothing_is_unpickled_and_what_is_not_read_is_named(tmp_path):
@@ -378,8 +413,8 @@ def test_commas_at_the_end_of_lines_do_not_shift_columns_and_cells_beyond_them_a
     ],
 )
 def test_columns_with_few_cells_are_texts_or_numbers_and_no_error(tmp_path, cells, metrics, left_out):
-    lines = "".join(f"1,{cell}\n" for cell in cells)
-    found = read(write(tmp_path / "r.csv", "threads,more\n" + lines))
+    lines = "".join(f"1,1,{cell}\n" for cell in cells)
+    found = read(write(tmp_path / "r.csv", "threads,wall_s,more\n" + lines))
     assert ([run.metrics for run in found.runs], found.left_out) == (metrics, left_out)
 
 
