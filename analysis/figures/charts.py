@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib import dates
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.cost.pareto import compared_variant, pareto
 from analysis.figures.style import (
+    LETTER,
     ROW,
     WIDTH,
     Drawing,
@@ -22,6 +24,7 @@ from analysis.figures.style import (
     line_styles,
     n_text,
     place_legend,
+    turned,
 )
 from analysis.load.study import StudyData, View, by_threads, when
 from analysis.quality import subgroups
@@ -33,6 +36,7 @@ from analysis.stats.statistics import bounds_of
 SHOWN_RUNS = 400  # runs of a variant in a heat map, about; more would be finer than the figure's pixels
 BORDER = "#de8f05"  # seen on the lightest blue and on the darkest
 CELLS = 8  # thread counts up to which every cell of a heat map says its number
+IN_MAP = 24  # characters that labels below a heat map have room for
 SESSIONS = 6  # parts of a timeline
 CLASSES = 40  # more classes than these are drawn sorted by range, the widest only
 
@@ -42,13 +46,21 @@ def shown_view(analysis: Analysis) -> View:
     return View.LAST if View.LAST in analysis.views else View.SELECTED
 
 
+def _heat_maps(variants: list[str], names: list[str]) -> tuple[Figure, list[Axes]]:
+    """One panel a variant; one in a row where the names of thread counts leave no room for two."""
+    if sum(map(len, names)) <= 2 * IN_MAP:
+        return grid_of(variants, height=4.1)
+    labels = LETTER * max(map(len, names)) * (1 if turned(names, IN_MAP)["rotation"] == 90 else 0.5)
+    return grid_of(variants, height=max(3.0, 0.24 * len(names)) + labels + 0.7, columns=1)
+
+
 def churn_map(analysis: Analysis, workload: str) -> Drawing:
     """Churn between every two thread counts; on the diagonal within each one."""
     view = shown_view(analysis)
     frame = analysis.tables["churn"].rows_of(workload)
     frame = frame[frame["view"] == view]
     variants = list(frame.variant.unique())
-    figure, panels = grid_of(variants, height=4.1)
+    figure, panels = _heat_maps(variants, list(frame[frame.kind == "within"].scope.unique()))
     largest = frame.churn.max()
     for axes, variant in zip(panels, variants, strict=True):
         rows = frame[frame.variant == variant]
@@ -65,7 +77,7 @@ def churn_map(analysis: Analysis, workload: str) -> Drawing:
                 axes.text(
                     j, i, spread(values[i, j]), ha="center", va="center", color="white" if strong else "0.1"
                 )
-        axes.set_xticks(range(len(names)), names, rotation=30 if max(map(len, names)) > 4 else 0)
+        axes.set_xticks(range(len(names)), names, **turned(names, IN_MAP))
         axes.set_yticks(range(len(names)), names)
         axes.grid(visible=False)
         axes.set(title=variant, xlabel="threads", ylabel="threads")
@@ -89,7 +101,7 @@ def churn_runs(analysis: Analysis, workload: str) -> Drawing:
     view = shown_view(analysis)
     runs = analysis.study.runs_of(workload)
     variants = list(runs.variant.unique())
-    figure, panels = grid_of(variants, height=4.1)
+    figure, panels = _heat_maps(variants, list(by_threads(runs)))
     drawn = {
         variant: {
             threads: list(setting.run_id.iloc[some_of(len(setting), len(mine), SHOWN_RUNS)])
@@ -109,7 +121,7 @@ def churn_runs(analysis: Analysis, workload: str) -> Drawing:
             axes.axhline(end - 0.5, color=BORDER, lw=1)
             axes.axvline(end - 0.5, color=BORDER, lw=1)
         names = list(drawn[variant])
-        axes.set_xticks(middles, names, rotation=30 if max(map(len, names)) > 4 else 0)
+        axes.set_xticks(middles, names, **turned(names, IN_MAP))
         axes.set_yticks(middles, names)
         axes.grid(visible=False)
         axes.set(title=variant, xlabel="runs, by threads", ylabel="runs, by threads")

@@ -38,7 +38,6 @@ from analysis.figures.style import (
 from analysis.load.study import by_threads
 from analysis.quality.histories import epochs_by_run
 from analysis.results.model import ACROSS, Analysis
-from analysis.stats.metrics import column_sd
 from analysis.stats.observations import failed
 from analysis.stats.processes import in_processes
 
@@ -144,11 +143,14 @@ def epochs(analysis: Analysis, workload: str) -> Drawing:
     metric = study.metrics[workload][0]
     figure, panels = by_view(study, workload)
     styles = legend(figure, study, workload)
+    some_failed = False
     for axes, runs, view in panels:
         for threads, runs_of_set in by_threads(runs).items():
-            wide = epochs_by_run(study, runs_of_set, view.epoch_metric(metric))
-            values, x = wide.to_numpy(), wide.columns.to_numpy()
-            mean, sd = values.mean(axis=0), np.nan_to_num(column_sd(values))
+            lost = failed(runs_of_set, view, metric)
+            some_failed |= bool(lost.any())
+            wide = epochs_by_run(study, runs_of_set[~lost], view.epoch_metric(metric))
+            wide = wide.where(np.isfinite(wide))
+            x, mean, sd = wide.columns.to_numpy(), wide.mean(), wide.std().fillna(0.0)
             style = styles[threads]
             axes.plot(x, mean, **(style | {"markevery": max(1, len(x) // 8)}), lw=1.3)
             axes.fill_between(x, mean - sd, mean + sd, color=style["color"], alpha=0.18, lw=0)
@@ -158,7 +160,8 @@ def epochs(analysis: Analysis, workload: str) -> Drawing:
         name=f"{workload}-epochs",
         title=f"{workload}: test {metric} at every epoch",
         see="at which epoch the lines separate, and whether by more than the bands are wide.",
-        caption=f"{n_text(study, workload)} Line: mean of the runs; band: one standard deviation.",
+        caption=f"{n_text(study, workload)} Line: mean of the runs"
+        f"{' that did not fail' * some_failed}; band: one standard deviation.",
         figure=figure,
     )
 

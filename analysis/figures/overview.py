@@ -23,6 +23,7 @@ from guest.records.run import Variant
 OVERVIEW = "overview"  # its files
 LINE = 0.27  # inches a workload
 DARK = 0.65  # of the scale of blues: from here on white text has more contrast than dark text
+LONGEST = 36  # characters of a workload's name that leave the panels their room
 FEWEST = 2  # workloads, from which on they are shown side by side
 
 
@@ -44,14 +45,20 @@ def overview(analysis: Analysis) -> Drawing:
     share = max(len(columns), len(LEVELS)) * 0.85
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(share, 5))
     both = (_matrix(analysis, left, workloads, columns), _churn(analysis, figure, right, workloads))
-    left.set_yticks(range(len(workloads)), workloads)
+    shown = {name: name if len(name) <= LONGEST else f"{name[:20]}…{name[-15:]}" for name in workloads}
+    left.set_yticks(range(len(workloads)), list(shown.values()))
     left.set_ylim(len(workloads) - 0.5, -0.5)
     halves = [half for half in both if half is not None]
     return Drawing(
         name=OVERVIEW,
         title=f"All workloads: {', and '.join(half.title for half in halves) or 'nothing was measured'}",
         see=f"{'; '.join(half.see for half in halves) or 'that no seed is fixed and no churn is known'}.",
-        caption=" ".join(half.caption for half in halves),
+        caption=" ".join(
+            [
+                *(half.caption for half in halves),
+                *(f"{short} is {name}." for name, short in shown.items() if short != name),
+            ]
+        ),
         figure=figure,
     )
 

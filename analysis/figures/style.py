@@ -24,6 +24,8 @@ WIDTH = 9.0  # inches
 DPI = 150  # of the PNG files
 ROW = 2.9  # inches a row of panels
 LEGEND = 105  # characters a line of a legend holds
+LEGEND_LINE = 0.21  # inches
+LETTER = 0.08  # inches, of a label
 TITLE = 58  # characters a line of a panel's title holds
 CAPTION = 130  # characters a line of the words under a figure holds
 CAPTION_LINE = 0.14  # inches
@@ -129,9 +131,9 @@ def by_view(study: StudyData, workload: str) -> tuple[Figure, Iterator[tuple[Axe
     return figure, panels()
 
 
-def grid_of(variants: Sequence[str], height: float = ROW) -> tuple[Figure, list[Axes]]:
-    """One panel a variant, two in a row."""
-    columns = min(len(variants), 2)
+def grid_of(variants: Sequence[str], height: float = ROW, columns: int = 2) -> tuple[Figure, list[Axes]]:
+    """One panel a variant, `columns` in a row."""
+    columns = min(len(variants), columns)
     rows = -(-len(variants) // columns)
     figure = Figure(figsize=(WIDTH, height * rows + 0.5), layout="constrained")
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -153,11 +155,20 @@ def line_styles(count: int) -> list[dict[str, Any]]:
     ]
 
 
+def turned(names: Sequence[str], room: int) -> dict[str, Any]:
+    """How labels below an axis are turned: not at all where `room` holds all their characters, and upright
+    where lines at an angle would overlap."""
+    if sum(map(len, names)) <= room:
+        return {"rotation": 0, "ha": "center"}
+    return {"rotation": 30, "ha": "right"} if len(names) <= 10 else {"rotation": 90, "ha": "center"}
+
+
 def thread_ticks(axes: Axes, names: list[str]) -> None:
-    crowded = sum(len(name) for name in names) > 36
-    axes.set_xticks(
-        range(1, len(names) + 1), names, rotation=30 if crowded else 0, ha="right" if crowded else "center"
-    )
+    how = turned(names, 36)
+    axes.set_xticks(range(1, len(names) + 1), names, **how)
+    figure, place = axes.get_figure(), axes.get_subplotspec()
+    if how["rotation"] == 90 and isinstance(figure, Figure) and place is not None and place.is_first_col():
+        figure.set_figheight(figure.get_figheight() + LETTER / 2 * max(map(len, names)))
     axes.set_xlim(0.4, len(names) + 0.6)
     axes.grid(visible=False, axis="x")
     axes.set_xlabel("threads")
@@ -176,6 +187,8 @@ def place_legend(figure: Figure, handles: Sequence[Any], title: str | None) -> N
     columns = min(len(handles), 8)
     while columns > 1 and sum(max(part) for part in np.array_split(lengths, columns)) > LEGEND:
         columns -= 1
+    more = -(-len(handles) // columns) - 2 if columns else 0  # lines; the panels have room for two
+    figure.set_figheight(figure.get_figheight() + LEGEND_LINE * max(0, more))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, title=title)
 
 

@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+import itertools
+import math
 import warnings
 from itertools import pairwise
 
 import matplotlib as mpl
 import pytest
 
-from analysis.figures.figures import _between_decades, _silent, epochs, loss_sd, sorted_runs, write_figures
+from analysis.figures.charts import churn_map, churn_runs
+from analysis.figures.figures import (
+    _between_decades,
+    _silent,
+    boxes,
+    epochs,
+    loss_sd,
+    sorted_runs,
+    write_figures,
+)
 from analysis.figures.style import STYLE
 from analysis.pipeline import analyze
 
@@ -137,3 +148,47 @@ def test_a_thread_count_has_the_colour_of_the_legend_in_every_variant(study, dra
     colours = dict(zip((text.get_text() for text in legend.get_texts()), legend.legend_handles, strict=True))
     fixed = next(axes for axes in figure.axes if axes.get_title().startswith("fixed-seed"))
     assert [line.get_color() for line in fixed.lines] == [colours["2"].get_color()]
+
+
+@pytest.mark.parametrize(("most", "variants"), [(3, ("default", "fixed-seed")), (8, ("default",))])
+def test_labels_of_many_settings_do_not_overlap_and_leave_the_panels_their_size(study, most, variants):
+    for threads, inter_op in itertools.product(range(1, most + 1), (1, 2)):
+        for variant in variants:
+            study.run(8, variant=variant, intra_op=threads, inter_op=inter_op)
+    analysis = analyze(study.directory)
+    with mpl.rc_context(STYLE):
+        for draw in (boxes, epochs, churn_map, churn_runs):
+            figure = draw(analysis, "lenet5").figure
+            figure.draw_without_rendering()
+            panels = [axes for axes in figure.axes if axes.get_title()]
+            assert min(axes.get_window_extent().height for axes in panels) > 1.2 * figure.dpi, draw
+            for axes in panels:
+                labels = axes.get_xticklabels()
+                (angle,) = {label.get_rotation() for label in labels}
+                places = [label.get_window_extent() for label in labels]
+                ends = [box.x1 if angle else (box.x0, box.x1) for box in places]
+                if angle:  # as lines at this angle they are so far apart
+                    apart = min(b - a for a, b in pairwise(ends)) * math.sin(math.radians(angle))
+                    assert apart > axes.xaxis.label.get_fontsize() * figure.dpi / 72, draw
+                else:
+                    assert all(a[1] < b[0] for a, b in pairwise(ends)), draw
+
+
+def test_failed_runs_are_in_no_line_of_epochs_and_a_missing_value_hides_none(study):
+    truth, nan = [0, 1, 2] * 4, float("nan")
+    for repetition, accuracies in enumerate([(0.3, 0.8), (nan, 0.9), (0.3, 1 / 3)], start=1):
+        guessed = [0] * 12 if repetition == 3 else truth
+        study.run(
+            1,
+            repetition,
+            variant="default",
+            seed=repetition,
+            weights=str(repetition),
+            truth=truth,
+            predicted=guessed,
+            accuracies=accuracies,
+        )
+    drawing = epochs(analyze(study.directory), "lenet5")
+    (line,) = drawing.figure.axes[0].lines
+    assert line.get_ydata() == pytest.approx([0.3, 0.85])
+    assert "Line: mean of the runs that did not fail;" in drawing.caption

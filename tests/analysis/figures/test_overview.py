@@ -142,3 +142,14 @@ def test_runs_that_failed_are_crosses_beside_their_box_and_a_hollow_mark_of_chur
         "default",
         "hollow: some of its runs failed",
     ]
+
+
+def test_a_long_name_of_a_workload_is_cut_and_whole_in_the_caption(study):
+    name = "resnet-50-" + 7 * "of-somebody-"
+    for workload in ("mlp", name):
+        study.run(1, workload=workload)
+        study.run(2, workload=workload)
+    drawing = overview(analyze(study.directory))
+    (_, cut) = [label.get_text() for label in drawing.figure.axes[0].get_yticklabels()]
+    assert cut == "resnet-50-of-somebod…dy-of-somebody-"
+    assert f"{cut} is {name}." in drawing.caption
