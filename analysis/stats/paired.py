@@ -6,21 +6,22 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
 from statsmodels.stats.weightstats import DescrStatsW
 
 from analysis.stats.effects import Equivalence, noncentral_bounds
 from analysis.stats.statistics import (
     CONFIDENCE,
+    EXTREME,
     RATIOS_FROM,
     Bounds,
     Comparison,
     Estimate,
     from_logarithm,
+    numbers_drawn,
 )
 
-ENUMERATED = 16  # pairs up to which all assignments of signs are looked at
-DRAWN = 9_999
+ENUMERATED = 40  # pairs up to which all assignments of signs are looked at
+BLOCK = 10_000  # assignments that are drawn at once, for the memory
 SEED = 1
 ROUNDING = 1e-9  # of the largest difference: far above what floats leave, far below what a metric resolves
 
@@ -32,30 +33,49 @@ def _all_equal(differences: np.ndarray) -> bool:
 
 def sign_flips(differences: np.ndarray) -> Comparison:
     """Two-sided permutation test of a mean difference of 0: within a pair either value could have been of
-    either setting (Fisher 1935, section 21). Exact up to ENUMERATED pairs. `delta` is the share of pairs in
-    which the first is larger, less that in which it is smaller."""
+    either setting (Fisher 1935, section 21). Pairs without a difference change nothing. Exact up to
+    ENUMERATED others, and where these have one sign. `delta` is the share of pairs in which the first is
+    larger, less that in which it is smaller."""
     n = len(differences)
     delta = float(np.sign(differences).mean()) if n else None
-    smallest = 2.0 ** (1 - n) if n else None
+    if n < 2 or delta is None or not differences.any():
+        method = "fewer than two pairs" if n < 2 else "all pairs equal"
+        return Comparison(n_a=n, n_b=n, p=None, delta=delta, method=method)
+    scaled = differences / np.abs(differences).max()
+    scaled = scaled[np.abs(scaled) > ROUNDING]
+    smallest, total = 2.0 ** (1 - len(scaled)), abs(float(scaled.sum()))
+    p, drawn = smallest, 0
+    if abs(np.sign(scaled).sum()) < len(scaled):
+        p, drawn = _flipped(scaled, total - ROUNDING)
+    method = f"{drawn} sign flips of pairs" if drawn else "exact sign flips of pairs"
+    return Comparison(n_a=n, n_b=n, p=p, smallest_p=smallest, delta=delta, method=method)
 
-    def found(p: float | None, method: str) -> Comparison:
-        return Comparison(n_a=n, n_b=n, p=p, smallest_p=smallest, delta=delta, method=method)
 
-    if n < 2:
-        return found(None, "fewer than two pairs")
-    if not differences.any():
-        return found(None, "all pairs equal")
-    scaled = differences / np.abs(differences).max()  # scipy compares with a tolerance that is absolute
-    exact = n <= ENUMERATED
-    p = stats.permutation_test(
-        (scaled,),
-        lambda d, axis: d.mean(axis=axis),
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=np.inf if exact else DRAWN,
-        rng=np.random.default_rng(SEED),
-    ).pvalue
-    return found(min(1.0, float(p)), "exact sign flips of pairs" if exact else f"{DRAWN} sign flips of pairs")
+def _flipped(values: np.ndarray, total: float) -> tuple[float, int]:
+    """The share of the assignments of signs with a sum `total` from 0, and how many were drawn (0: none)."""
+    n = len(values)
+    if n <= ENUMERATED:
+        # Each half has few assignments: those of the one are looked up among those of the other.
+        half, other = _sums(values[: n // 2]), np.sort(_sums(values[n // 2 :]))
+        above = len(half) * len(other) - int(np.searchsorted(other, total - half).sum())
+        return min(1.0, 2 * above / 2**n), 0
+    rng, extreme, done = np.random.default_rng(SEED), 0, 0
+    for drawn in numbers_drawn(n):
+        while done < drawn:
+            size = min(BLOCK, drawn - done)
+            sums = (2 * rng.integers(2, size=(size, n)) - 1) @ values
+            extreme, done = extreme + int((np.abs(sums) >= total).sum()), done + size
+        if extreme >= EXTREME:
+            break
+    return (extreme + 1) / (done + 1), done
+
+
+def _sums(values: np.ndarray) -> np.ndarray:
+    """(2**n,) of the values, each with either sign."""
+    sums = np.zeros(1)
+    for value in values:
+        sums = np.concatenate([sums + value, sums - value])
+    return sums
 
 
 def bounds(differences: np.ndarray, confidence: float = CONFIDENCE) -> Bounds:

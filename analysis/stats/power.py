@@ -6,8 +6,8 @@ with: the result is never too hopeful. Up to SIMULATED runs a set, or pairs, the
 simulated ones, for the formulas know neither the discrete p of few runs nor Welch's degrees of freedom.
 Beyond, Welch's t test has the power of Student's, and Brunner and Munzel's, as Mann-Whitney's U, needs pi / 3
 times its runs (Hodges and Lehmann, 1956: asymptotic relative efficiency 3 / pi). Of n pairs with the SD of
-their differences, Student's t has an exact formula, and sign flips beyond SIMULATED its power (asymptotic
-relative efficiency 1)."""
+their differences, Student's t has an exact formula, and sign flips beyond SIMULATED, or at levels that too
+few of DRAWN_FLIPS reach, its power (asymptotic relative efficiency 1)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from scipy import stats
 from statsmodels.stats.power import TTestIndPower, TTestPower
 
 from analysis.results.model import ALPHA
-from analysis.stats import paired
 from analysis.stats.ranks import SAME, critical_value, statistics_of
 from analysis.stats.statistics import UPPER, runs_needed, smallest_p
 
@@ -32,6 +31,9 @@ MOST_RUNS = 10_000_000
 SMALLEST_EFFECT = 5e-4  # standard deviations; so many runs show none below
 SIMULATED = 40  # runs
 DRAWN = 2_000
+ENUMERATED = 16  # pairs, of which all sign flips are looked at
+DRAWN_FLIPS = 9_999
+RAREST = 1e-3  # the level of sign flips that are drawn
 STEPS = 20  # halvings: a millionth of the effect
 SEED = 1
 
@@ -54,7 +56,8 @@ def power(n: int, effect: float, tests: int, test: Test = Test.RANKS) -> float:
     """The probability that n runs a set, or n pairs, show a difference of `effect` standard deviations."""
     if n < 2 or tests * _attainable(n, test) > ALPHA:
         return 0.0
-    if n <= SIMULATED and test is not Test.PAIRED_T:
+    rare = test is Test.SIGN_FLIPS and n > ENUMERATED and ALPHA / tests < RAREST
+    if n <= SIMULATED and test is not Test.PAIRED_T and not rare:
         return _simulated(n, effect, test, ALPHA / tests)
     if test in PAIRED:
         exact = float(TTestPower().power(effect, n, ALPHA / tests))
@@ -87,14 +90,14 @@ def _simulated(n: int, effect: float, test: Test, level: float) -> float:
 def _flips_reject_beyond(n: int, level: float) -> np.ndarray:
     """(DRAWN,) the effect from which on sign flips of each simulated n pairs reach the level: fewer of the
     assignments than it allows flip pairs whose mean is then 0 or less (Hartigan, 1969: typical values)."""
-    exact = n <= paired.ENUMERATED
-    allowed = math.floor(level / 2 * (2**n if exact else paired.DRAWN + 1) + SAME)  # the observed one is one
+    exact = n <= ENUMERATED
+    allowed = math.floor(level / 2 * (2**n if exact else DRAWN_FLIPS + 1) + SAME)  # the observed one is one
     if allowed < 1:
         return np.full(DRAWN, np.inf)
     if exact:
         flipped = np.arange(1, 2**n)[:, None] >> np.arange(n) & 1
     else:
-        flipped = np.random.default_rng(SEED).integers(2, size=(paired.DRAWN, n))
+        flipped = np.random.default_rng(SEED).integers(2, size=(DRAWN_FLIPS, n))
     shares = (-flipped / np.maximum(1, flipped.sum(axis=1, keepdims=True))).T.astype(np.float32)
     parts = np.array_split(_drawn(n)[0].astype(np.float32), DRAWN // 50)  # for the memory
     return np.concatenate([np.partition(part @ shares, -allowed, axis=1)[:, -allowed] for part in parts])

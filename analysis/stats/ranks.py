@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
 from scipy import stats
 
-from analysis.stats.statistics import Comparison, cliffs_delta, finite, is_constant, smallest_p
+from analysis.stats.statistics import (
+    EXTREME,
+    Comparison,
+    cliffs_delta,
+    finite,
+    is_constant,
+    numbers_drawn,
+    smallest_p,
+)
 
-ENUMERATED = 20_000  # arrangements up to which all are looked at: eight runs a set
-DRAWN = 9_999  # arrangements drawn above it
+ENUMERATED = 20_000  # arrangements up to which all are looked at: eight runs a set; of more, some are drawn
+BLOCK = 1 << 19  # values of the arrangements that are drawn at once, for the memory
 PERMUTED = 100  # runs of both sets together, above which the t approximation is as good
 FEW = 10  # runs of the smaller set, below which it is not
 SEED = 1
@@ -48,12 +56,14 @@ def brunner_munzel(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndar
         p = float(stats.brunnermunzel(x, y).pvalue)
         return found(p, smallest_p(n, m) if apart else 0.0, "t approximation")
     ranks = np.sort(stats.rankdata(pooled))
-    null = _null(n, m, tuple(ranks))
     mine = abs(_statistics(ranks, (np.argsort(pooled) < n)[None, :])[0])
-    exact = math.comb(n + m, n) <= ENUMERATED
-    p = _share(null, mine, exact)
-    least_p = smallest_p(n, m) if apart else _share(null, float(null[-1]), exact)
-    return found(p, min(p, least_p), "exact permutation" if exact else f"{DRAWN} permutations")
+    for drawn in _numbers_drawn(n, m):
+        null = _null(n, m, tuple(ranks), drawn)
+        if (extreme := _extreme(null, mine)) >= EXTREME:
+            break
+    p = _share(extreme, drawn, len(null))
+    least_p = smallest_p(n, m) if apart else _share(_extreme(null, float(null[-1])), drawn, len(null))
+    return found(p, min(p, least_p), f"{drawn} permutations" if drawn else "exact permutation")
 
 
 def critical_value(n: int, m: int, level: float) -> float:
@@ -61,9 +71,10 @@ def critical_value(n: int, m: int, level: float) -> float:
     separation reaches it."""
     if _many(n, m):
         return float(stats.t.isf(level / 2, n + m - 2))
-    null = _null(n, m, tuple(np.arange(1.0, n + m + 1)))
-    exact = math.comb(n + m, n) <= ENUMERATED
-    allowed = math.floor(level * len(null) + SAME) if exact else math.floor(level * (DRAWN + 1) + SAME) - 1
+    numbers = _numbers_drawn(n, m)
+    drawn = next((each for each in numbers if level * (each + 1) >= EXTREME + 1), numbers[-1])
+    null = _null(n, m, tuple(np.arange(1.0, n + m + 1)), drawn)
+    allowed = math.floor(level * (drawn + 1) + SAME) - 1 if drawn else math.floor(level * len(null) + SAME)
     if allowed < 1:
         return math.inf
     values = null[-allowed:]
@@ -86,20 +97,31 @@ def _many(n: int, m: int) -> bool:
     return n + m > PERMUTED and min(n, m) >= FEW
 
 
+def _numbers_drawn(n: int, m: int) -> list[int]:
+    """How many arrangements are drawn: as many as the first number, and the next where these are too few; 0
+    for all there are."""
+    return [0] if math.comb(n + m, n) <= ENUMERATED else numbers_drawn(n + m)
+
+
 @lru_cache(maxsize=64)
-def _null(n: int, m: int, ranks: tuple[float, ...]) -> np.ndarray:
-    """The sorted |statistics| of the arrangements of these ranks: all, or DRAWN of them."""
-    found = np.sort(np.abs(_statistics(np.array(ranks), _arrangements(n, m))))
+def _null(n: int, m: int, ranks: tuple[float, ...], drawn: int) -> np.ndarray:
+    """The sorted |statistics| of the arrangements of these ranks: all, or so many of them."""
+    parts = _drawn(n, m, drawn) if drawn else [_all(n, m)]
+    found = np.sort(np.concatenate([np.abs(_statistics(np.array(ranks), part)) for part in parts]))
     found.flags.writeable = False
     return found
 
 
+def _drawn(n: int, m: int, drawn: int) -> Iterator[np.ndarray]:
+    """(A, n + m) which values are the first set's, of arrangements that are `drawn` in all."""
+    rng, rows = np.random.default_rng(SEED), max(1, BLOCK // (n + m))
+    for start in range(0, drawn, rows):
+        yield rng.random((min(rows, drawn - start), n + m)).argsort(axis=1) < n
+
+
 @lru_cache(maxsize=16)
-def _arrangements(n: int, m: int) -> np.ndarray:
-    """(A, n + m) which values are the first set's."""
-    if math.comb(n + m, n) > ENUMERATED:
-        drawn = np.random.default_rng(SEED).random((DRAWN, n + m))
-        return np.asarray(drawn.argsort(axis=1) < n)
+def _all(n: int, m: int) -> np.ndarray:
+    """(A, n + m) which values are the first set's, of all arrangements."""
     chosen = np.array(list(combinations(range(n + m), n)))
     masks = np.zeros((len(chosen), n + m), bool)
     np.put_along_axis(masks, chosen, True, axis=1)
@@ -127,6 +149,9 @@ def _studentised(x: np.ndarray, y: np.ndarray, n: np.ndarray, m: np.ndarray) -> 
     return np.asarray(np.where(effect == 0, 0.0, found))
 
 
-def _share(null: np.ndarray, value: float, exact: bool) -> float:
-    extreme = len(null) - int(np.searchsorted(null, value - SAME))
-    return extreme / len(null) if exact else (extreme + 1) / (len(null) + 1)
+def _extreme(null: np.ndarray, value: float) -> int:
+    return len(null) - int(np.searchsorted(null, value - SAME))
+
+
+def _share(extreme: int, drawn: int, of: int) -> float:
+    return (extreme + 1) / (of + 1) if drawn else extreme / of  # the observed arrangement is one

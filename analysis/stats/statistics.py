@@ -1,6 +1,6 @@
 """Intervals and tests. n is always carried, a set without variance is reported as such, and no p
-value is ever NaN. Everything here is exact or a formula: nothing is drawn at random. What is drawn is in
-`analysis.stats.effects` and `analysis.stats.groups`, from generators with a fixed seed."""
+value is ever NaN. Everything here is exact or a formula: nothing is drawn at random. What other modules of
+this room draw is from generators with a fixed seed."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ PROPORTION = (0.0, 1.0)
 NOT_NEGATIVE = (0.0, math.inf)
 Bounds = tuple[float | None, float | None]  # of an interval; None where there is none
 CONFIDENCE = 0.95
+DRAWN = (9_999, 99_999)  # arrangements
+VALUES_DRAWN = 10_000_000  # values of arrangements, up to which more are drawn: about a second
+EXTREME = 10
 UPPER = (1 + CONFIDENCE) / 2  # the share of a distribution below the end of a two-sided interval
 
 
@@ -187,6 +190,14 @@ def smallest_p(n_a: int, n_b: int) -> float:
     """The smallest two-sided p a rank test of these sizes can reach: 2 of all C(n_a+n_b, n_a)
     arrangements are as extreme as complete separation."""
     return min(1.0, 2 / math.comb(n_a + n_b, n_a))
+
+
+def numbers_drawn(values: int) -> list[int]:
+    """How many arrangements of so many values a permutation test draws: as many as the first number, and the
+    next where fewer than EXTREME of these are as extreme as the observed one. So p holds its level (Besag and
+    Clifford 1991), and can become small enough for a large family."""
+    most = max(DRAWN[0], VALUES_DRAWN // values)
+    return [each for each in DRAWN if each < most] + [most]
 
 
 def runs_needed(tests: int) -> int:

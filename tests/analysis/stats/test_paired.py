@@ -20,12 +20,44 @@ def test_sign_flips_are_exact():
     assert sign_flips(np.array([1e-9, 2e-9, 3e-9, 4e-9])).p == 2 / 16, "small differences are not ties"
 
 
-def test_many_pairs_are_drawn_and_near_the_paired_t_test():
-    differences = np.random.default_rng(3).normal(0.5, 1, 40)
+def test_sums_that_rounding_alone_tells_apart_are_ties():
+    a, b = np.array([975, 914, 963, 881, 937, 916, 942, 914, 910, 909]), [1, 2, 1, 3, -1, 1, 1, -1, 2, 0]
+    assert sign_flips(a / 1000 - (a - b) / 1000).p == 96 / 1024 == sign_flips(np.array(b)).p
+
+
+def test_pairs_without_a_difference_change_nothing():
+    found = sign_flips(np.array([1.0, 2, 3, 4, 6, 0, 0, 0]))
+    assert found.p == found.smallest_p == 2 / 2**5
+    assert (found.n_a, found.delta) == (8, 5 / 8)
+
+
+def test_the_smallest_p_is_that_of_differences_of_one_sign():
+    for n in (20, 60):
+        found = sign_flips(np.linspace(-0.02, -0.01, n))
+        assert found.p == found.smallest_p == 2.0 ** (1 - n)
+
+
+def test_as_many_pairs_as_are_enumerated_have_the_p_that_drawing_estimates():
+    differences = np.random.default_rng(3).normal(0.3, 1, 40)
+    drawn = stats.permutation_test(
+        (differences,), np.mean, permutation_type="samples", n_resamples=9_999, rng=np.random.default_rng(1)
+    )
+    assert sign_flips(differences).method == "exact sign flips of pairs"
+    assert sign_flips(differences).p == pytest.approx(drawn.pvalue, abs=0.01)
+
+
+def test_more_pairs_are_drawn_and_near_the_paired_t_test():
+    differences = np.random.default_rng(3).normal(0.4, 1, 50)
     found = sign_flips(differences)
     assert found.method == "9999 sign flips of pairs"
     assert found.p == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, abs=0.01)
     assert sign_flips(differences) == found
+
+
+def test_a_p_that_few_draws_cannot_resolve_is_drawn_until_it_is_small_enough_for_a_large_family():
+    found = sign_flips(np.append(np.linspace(0.9, 1.1, 49), -0.1))
+    assert found.p * 560 < 0.05
+    assert found.method == "200000 sign flips of pairs"
 
 
 def test_nothing_is_tested_without_pairs_or_differences():

@@ -79,6 +79,11 @@ def test_simulated_pairs_have_the_estimated_power(n, tests):
     assert np.mean([sign_flips(each).p < 0.05 / tests for each in pairs]) == pytest.approx(0.8, abs=0.05)
 
 
+@pytest.mark.parametrize("test", [Test.RANKS, Test.SIGN_FLIPS])
+def test_a_difference_can_be_shown_in_a_large_family_too(test):
+    assert detectable(20, 1.0, 560, test) == pytest.approx(detectable(20, 1.0, 250, test), rel=0.15)
+
+
 def test_many_pairs_show_by_sign_flips_what_they_show_by_students_t():
     by_t, by_flips = (power(30, 0.53, 1, test) for test in (Test.PAIRED_T, Test.SIGN_FLIPS))
     assert by_flips == pytest.approx(by_t, abs=0.03)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from analysis.stats import ranks
 from analysis.stats.ranks import brunner_munzel, critical_value, statistics_of
 
 RNG = np.random.default_rng(5)
@@ -49,6 +50,22 @@ def test_complete_separation_has_two_of_all_arrangements():
     assert (found.u, found.delta, found.method) == (0.0, -1.0, "exact permutation")
     many = brunner_munzel(np.arange(30.0), 100.0 + np.arange(30))
     assert many.p == pytest.approx(2 / math.comb(60, 30))
+
+
+def test_nearly_separate_sets_reach_a_p_that_is_small_enough_for_a_large_family():
+    a, b = np.arange(20.0), np.append(100.0 + np.arange(19), 0.5)
+    found = brunner_munzel(a, b)
+    assert found.p * 560 < 0.05
+    assert found.method == "250000 permutations"
+    assert math.isfinite(critical_value(20, 20, 0.05 / 560))
+
+
+def test_a_large_set_is_drawn_in_blocks_that_change_nothing(monkeypatch):
+    a, b = RNG.normal(size=9), RNG.normal(size=91)
+    found = brunner_munzel(a, b)
+    monkeypatch.setattr(ranks, "BLOCK", 777)
+    ranks._null.cache_clear()
+    assert brunner_munzel(a, b) == found
 
 
 def test_ties_that_no_arrangement_can_separate_raise_the_smallest_p():
