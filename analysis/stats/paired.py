@@ -38,17 +38,21 @@ def sign_flips(differences: np.ndarray) -> Comparison:
     larger, less that in which it is smaller."""
     n = len(differences)
     delta = float(np.sign(differences).mean()) if n else None
-    if n < 2 or delta is None or not differences.any():
-        method = "fewer than two pairs" if n < 2 else "all pairs equal"
-        return Comparison(n_a=n, n_b=n, p=None, delta=delta, method=method)
+
+    def found(p: float | None, smallest: float | None, method: str) -> Comparison:
+        return Comparison(n_a=n, n_b=n, p=p, smallest_p=smallest, delta=delta, method=method)
+
+    if not differences.any():
+        return found(None, None, "fewer than two pairs" if n < 2 else "all pairs equal")
     scaled = differences / np.abs(differences).max()
     scaled = scaled[np.abs(scaled) > ROUNDING]
-    smallest, total = 2.0 ** (1 - len(scaled)), abs(float(scaled.sum()))
+    smallest = 2.0 ** (1 - len(scaled))
+    if n < 2:
+        return found(None, smallest, "fewer than two pairs")
     p, drawn = smallest, 0
     if abs(np.sign(scaled).sum()) < len(scaled):
-        p, drawn = _flipped(scaled, total - ROUNDING)
-    method = f"{drawn} sign flips of pairs" if drawn else "exact sign flips of pairs"
-    return Comparison(n_a=n, n_b=n, p=p, smallest_p=smallest, delta=delta, method=method)
+        p, drawn = _flipped(scaled, abs(float(scaled.sum())) - ROUNDING)
+    return found(p, smallest, f"{drawn} sign flips of pairs" if drawn else "exact sign flips of pairs")
 
 
 def _flipped(values: np.ndarray, total: float) -> tuple[float, int]:
