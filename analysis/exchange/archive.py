@@ -6,6 +6,7 @@
     <study>/imported/*.json   what was imported
     <study>/projects/*        the user's own programs as they were run, unless they are left out
     <study>/trace/...         and harden/, robustness/, sequential.json: what the analysis reads beside runs
+    <study>/failed/...        which attempts failed, by the kind of their error, without its text and log
 
 An archive is data from strangers: its names must be those above and its sizes those of its manifest, or
 nothing of it is kept."""
@@ -32,6 +33,7 @@ from analysis.exchange.imported import FOLDER
 from analysis.exchange.verify import BESIDE, PROJECTS, Verification, verify
 from analysis.inference.interim import SEQUENTIAL
 from analysis.load.design import STUDY_FILE
+from analysis.load.failures import EVIDENCE, evidence
 from analysis.load.study import NothingToAnalyse
 from analysis.provenance.study_file import public_study_file
 from analysis.results.temporary import temporary
@@ -42,7 +44,7 @@ from guest.records.printable import unaccented
 from guest.records.run import ARTIFACTS, FOLDER_NAME, RECORD, RECORDING, Artifact, decode_record, machine_id
 from guest.records.trace import TRACE
 
-SCHEMA_VERSION = 3  # of the manifest; an archive without what is beside runs is one of version 2, or 1
+SCHEMA_VERSION = 4  # of the manifest; an archive without failed attempts is one of version 3 or less
 MANIFEST = "MANIFEST.json"
 BLOCK = 2**20
 LISTED_BYTES = 160 * bounded.ARCHIVE.items  # of the list of files in an archive
@@ -51,7 +53,7 @@ FILE_NAME = "|".join(map(re.escape, (RECORD, RECORDING, *ARTIFACTS)))
 ALLOWED = re.compile(
     rf"(?P<study>{NAME})/({re.escape(MANIFEST)}|{re.escape(STUDY_FILE)}|{FOLDER}/{NAME}\.json|{PROJECTS}/{NAME}\.(tar|json)|"
     rf"runs(/{FOLDER_NAME}){{3}}/[0-9]{{4,}}/({FILE_NAME})|{re.escape(SEQUENTIAL)}|trace/{NAME}/{re.escape(TRACE)}|"
-    rf"harden/{NAME}\.json|robustness(/{FOLDER_NAME}){{3}}/[0-9]{{4,}}\.json)"
+    rf"failed(/{FOLDER_NAME}){{3}}/[0-9]{{4,}}-{NAME}/{re.escape(EVIDENCE)}|harden/{NAME}\.json|robustness(/{FOLDER_NAME}){{3}}/[0-9]{{4,}}\.json)"
 )
 # RuntimeError: encrypted; the rest: cut or made up.
 UNREADABLE = (
@@ -105,9 +107,7 @@ def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
             for path, state in before.items():
                 try:
                     with (directory / path).open("rb") as source:
-                        is_record = path.endswith(f"/{RECORD}")
-                        content = _without_machine(source) if is_record else source
-                        files[path] = _add(archive, f"{name}/{path}", content)
+                        files[path] = _add(archive, f"{name}/{path}", _public(path, directory, source))
                         changed = _state(os.fstat(source.fileno())) != state
                 except FileNotFoundError:
                     changed = True
@@ -119,6 +119,13 @@ def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
             archive.writestr(_entry(f"{name}/{MANIFEST}"), json.dumps(manifest, indent=1) + "\n")
         part.replace(target)
     return sum(path.endswith(f"/{RECORD}") for path in before)
+
+
+def _public(path: str, directory: Path, source: IO[bytes]) -> IO[bytes]:
+    """What is published of a file of the study."""
+    if path.startswith("failed/"):
+        return _public_evidence(directory / path)
+    return _without_machine(source) if path.endswith(f"/{RECORD}") else source
 
 
 def _without_machine(source: IO[bytes]) -> IO[bytes]:
@@ -139,13 +146,14 @@ def _without_machine(source: IO[bytes]) -> IO[bytes]:
 def _version(path: str) -> int:
     """That of the manifest since which an archive may have the file."""
     first, *others = (each.partition("/")[0] for each in (path, *BESIDE, SEQUENTIAL))
-    return 3 if first in others else 2 if first == PROJECTS else 1
+    return 4 if first == "failed" else 3 if first in others else 2 if first == PROJECTS else 1
 
 
 def _states(directory: Path, *, projects: bool) -> dict[str, tuple[int, ...]]:
     """Every file of the archive but the study file, in order, and what changes when it is written."""
     found = [*(directory / FOLDER).glob("*.json"), *(directory / "runs").glob("*/*/*/*/*")]
-    beside = itertools.chain.from_iterable(map(directory.glob, (*BESIDE, SEQUENTIAL)))
+    patterns = (*BESIDE, SEQUENTIAL, f"failed/*/*/*/*/{EVIDENCE}")
+    beside = itertools.chain.from_iterable(map(directory.glob, patterns))
     found += [path for path in beside if ALLOWED.fullmatch(f"s/{path.relative_to(directory).as_posix()}")]
     if projects:
         found += [
@@ -157,6 +165,13 @@ def _states(directory: Path, *, projects: bool) -> dict[str, tuple[int, ...]]:
         if path.is_file() and not any(part.startswith(".") for part in relative.parts):
             states[relative.as_posix()] = _state(path.stat())
     return states
+
+
+def _public_evidence(path: Path) -> IO[bytes]:
+    """What is counted of a failed attempt. Its text may have paths, or what the program printed."""
+    data = evidence(path.parent)
+    kept = {key: data.get(key) for key in ("run_id", "attempt", "at", "kind")}
+    return io.BytesIO(json.dumps(kept | {"message": "(not in the archive)"}).encode())
 
 
 def _require_readable(directory: Path, name: str, states: dict[str, tuple[int, ...]]) -> None:

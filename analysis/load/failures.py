@@ -36,17 +36,20 @@ def error_kind(folder: Path) -> str:
 
 
 def failures(directory: Path, records: Iterable[RunRecord]) -> dict[str, Counter[str]]:
-    """By condition: of finished runs as their records have it, of others by the evidence in `failed/`."""
-    found: dict[str, Counter[str]] = {}
-    finished = set()
-    for record in records:
-        finished.add(record.spec.run_id)
-        if record.failures:
-            found.setdefault(record.spec.set_id, Counter()).update(record.failures)
-    for folder in sorted((directory / "failed").glob("*/*/*/*")):
+    """By condition, from the records of finished runs, which have the attempts of their own sweep, and the
+    evidence in `failed/`. Of finished runs with fixed seeds the records count alone: what was mended since no
+    longer fails. With free seeds each attempt had others, and those that finished are selected ones."""
+    runs = {record.spec.run_id: Counter(record.failures) for record in records}
+    left: dict[str, Counter[str]] = {}
+    for folder in sorted((directory / "failed").glob("*/*/*/[0-9]*-*/")):
         set_id = folder.parent.relative_to(directory / "failed").as_posix()
-        if set_id.split("/")[1] in VARIANTS and f"{set_id}/{folder.name.partition('-')[0]}" not in finished:
-            found.setdefault(set_id, Counter())[error_kind(folder)] += 1
+        variant, run_id = set_id.split("/")[1], f"{set_id}/{folder.name.partition('-')[0]}"
+        if variant in VARIANTS and (run_id not in runs or not Variant(variant).seeds_fixed):
+            left.setdefault(run_id, Counter())[error_kind(folder)] += 1
+    found: dict[str, Counter[str]] = {}
+    for run_id in {**runs, **left}:
+        if failed := runs.get(run_id, Counter()) | left.get(run_id, Counter()):  # both have the last sweep's
+            found.setdefault(run_id.rpartition("/")[0], Counter()).update(failed)
     return found
 
 

@@ -167,7 +167,10 @@ def _failed(study: StudyData) -> Iterator[Problem]:
         fixed = Variant(set_id.split("/")[1]).seeds_fixed
         todo = "repeated with the same seeds; the errors are in this folder"
         if of_training(failed) and not fixed:
-            todo = "mend the cause: repeated with new seeds, those that finish are no fair sample"
+            todo = (
+                "mend the cause (where seeds have no part in it, move this folder away): repeated with new "
+            )
+            todo += "seeds, those that finish are no fair sample"
         yield Problem(path=f"failed/{set_id}", what=failures_text(failed), todo=todo, skipped=False)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from analysis.exchange import archive
 from analysis.exchange.archive import ALLOWED, ArchiveError, DamagedStudyError, pack, unpack
 from analysis.exchange.verify import verify
-from analysis.load.study import NothingToAnalyse
+from analysis.load.study import NothingToAnalyse, load_study
 from analysis.pipeline import analyze
 from analysis.results.printing import Format, render
 from guest.records import bounded
@@ -83,6 +83,26 @@ def test_what_the_analysis_reads_beside_runs_is_packed_too(study, packed, tmp_pa
             manifest = next(name for name in archive.namelist() if name.endswith("MANIFEST.json"))
             versions.append(json.loads(archive.read(manifest))["schema_version"])
     assert versions == [1, 3], "an older vbstudy reads what it knows"
+
+
+def test_failed_attempts_are_packed_without_their_text(study, tmp_path):
+    study.run(1, variant="default", seed=None)
+    folder = study.directory / "failed/lenet5/default/cpus-1/0001-20250101T000000-a"
+    folder.mkdir(parents=True)
+    data = {
+        "run_id": "lenet5/default/cpus-1/0001",
+        "kind": "RuntimeError",
+        "message": "/home/me",
+        "traceback": "",
+    }
+    (folder / "error.json").write_text(json.dumps(data))
+    (folder / "log.txt").write_text("/home/me")
+    pack(study.directory, tmp_path / "x.zip")
+    unpack(tmp_path / "x.zip", tmp_path / "again")
+    assert [path.name for path in (tmp_path / "again/failed").rglob("*") if path.is_file()] == ["error.json"]
+    assert "/home/me" not in next((tmp_path / "again/failed").rglob("*.json")).read_text()
+    found = [load_study(each).failures for each in (study.directory, tmp_path / "again")]
+    assert found == 2 * [{"lenet5/default/cpus-1": {"RuntimeError": 1}}]
 
 
 def test_the_same_study_gives_the_same_bytes(study, packed, tmp_path):

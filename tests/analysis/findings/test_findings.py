@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -246,6 +247,20 @@ def test_f1_is_open_where_attempts_crashed_for_others_have_other_seeds(study, fi
     assert found.verdict is OPEN
     assert found.why.startswith("trainings failed at thread counts: 2 attempts before the last at 2; ")
     assert headline(analyze(study.directory)).endswith("; 2 trainings failed).")
+
+
+def test_f1_counts_the_attempts_of_all_sweeps_where_seeds_are_free_and_none_twice(study):
+    free(study, {1: CLOSE, 2: CLOSE})
+    study.run(2, 99, variant="default", seed=99, accuracies=(0.5, CLOSE[0]), failures={"RuntimeError": 1})
+    study.run(2, 99, weights="equal")
+    for variant, i in product(("default", "fixed-seed"), range(3)):
+        folder = study.directory / f"failed/lenet5/{variant}/cpus-2/0099-{i}"
+        folder.mkdir(parents=True)
+        (folder / "error.json").write_text(json.dumps({"kind": "RuntimeError"}))
+    found = decided(study, "F1")
+    assert found.verdict is OPEN
+    assert found.why.startswith("trainings failed at thread counts: 3 attempts before the last at 2; ")
+    assert load_study(study.directory).failures == {"lenet5/default/cpus-2": {"RuntimeError": 3}}
 
 
 def test_f1_is_not_affected_by_guests_that_were_lost(study):

@@ -106,9 +106,12 @@ def test_attempts_that_failed_are_named_with_what_repeating_them_does(study):
     (evidence,) = (study.directory / "failed/lenet5/default/cpus-2/0001-x",)
     evidence.mkdir(parents=True)
     (study.directory / "failed/a/b/c/d").mkdir(parents=True)
+    (evidence.parent / ".DS_Store").write_text("no attempt")
+    (evidence.parent / "0002-notes").write_text("nor is this")
     texts = [str(problem) for problem in found(study) if problem.path.startswith("failed/")]
     same = "repeated with the same seeds; the errors are in this folder"
-    mend = "mend the cause: repeated with new seeds, those that finish are no fair sample"
+    mend = "mend the cause (where seeds have no part in it, move this folder away): repeated with new seeds, "
+    mend += "those that finish are no fair sample"
     assert sorted(texts) == [
         f"failed/lenet5/default/cpus-1: 3 attempts failed (Died 2, RuntimeError 1) ({mend})",
         f"failed/lenet5/default/cpus-2: 1 attempt failed (unknown 1) ({mend})",
