@@ -110,12 +110,13 @@ def cpu_models(study: StudyData) -> Table:
 
 def alarms(study: StudyData, table: Table) -> tuple[str, ...]:
     """What a reader must not miss: a control, or exact mode, that is not bitwise equal, with the same
-    software and settings."""
+    software and settings; the control also on the same hardware."""
     bad = table.frame[table.frame.variant.isin(("control", "exact")) & (table.frame.weights == DIFFER)]
-    alike = [
-        not mixture(study.runs_of(str(workload), variant=str(variant)), machines=False)
-        for workload, variant in zip(bad.workload, bad.variant, strict=True)
-    ]
+    alike = []
+    for workload, variant, scope in zip(bad.workload, bad.variant, bad.scope, strict=True):
+        where = {} if scope == ACROSS else {"threads": scope}
+        runs = study.runs_of(workload, variant=variant, **where)
+        alike.append(not mixture(runs, machines=variant == "control"))
     bad = bad[pd.Series(alike, index=bad.index, dtype=bool)]
     return tuple(
         f"{str(variant).upper()} IS NOT BITWISE EQUAL: {_unequal(rows)}. Something is left free that this "

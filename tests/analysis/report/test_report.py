@@ -83,8 +83,10 @@ def test_everything_is_written_and_the_page_stands_alone(study, tmp_path):
 
 
 def test_names_are_escaped_and_problems_and_alarms_shown(study):
-    study.run(1, variant="control", weights="a", cpu_model="<script>alert(1)</script>")
-    study.run(2, variant="control", weights="b")
+    for repetition in (1, 2):
+        weights = f"{repetition}"
+        study.run(1, repetition, variant="control", weights=weights, cpu_model="<script>alert(1)</script>")
+    study.run(2, variant="control", weights="1")
     text = page(analyze(study.directory), [])
     assert "<script>alert" not in text
     assert "&lt;script&gt;" in text

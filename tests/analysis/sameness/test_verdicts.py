@@ -118,6 +118,18 @@ def test_a_control_whose_runs_have_other_settings_shows_nothing(study):
     assert alarms_of(study) == ()
 
 
+def test_a_control_on_two_machines_shows_nothing_but_within_one_of_them_and_exact_mode_does(study):
+    for cpus, model in ((1, "Intel"), (2, "AMD")):
+        for variant in ("control", "exact"):
+            study.run(cpus, variant=variant, weights=model, cpu_model=model)
+    (loud,) = alarms_of(study)
+    assert loud.startswith("EXACT IS NOT BITWISE EQUAL")
+    study.run(1, 2, variant="control", weights="other", cpu_model="Intel")
+    assert alarms_of(study)[0].startswith(
+        "CONTROL IS NOT BITWISE EQUAL: lenet5, threads 1: 2 distinct models"
+    )
+
+
 def test_what_is_not_equal_in_many_workloads_is_one_alarm_of_each_variant(study):
     for workload in ("lenet1", "lenet5"):
         for cpus, variant in ((1, "control"), (2, "control"), (1, "exact"), (2, "exact")):
