@@ -20,6 +20,7 @@ from analysis.stats.paired import ratio
 from analysis.stats.statistics import RATIOS_FROM, Estimate
 from guest.machine.tiers import lines, tier_text
 from guest.records.harden import Cost, Hardening, Measurement, Proof, TierResult, decode
+from guest.records.printable import series
 from guest.records.run import Tier
 
 FOLDER = "harden"
@@ -81,7 +82,13 @@ def _proof(hardening: Hardening, tier: Tier, mine: Sequence[Measurement]) -> tup
         return Proof.INCOMPLETE, f"{len(mine)} of {wanted} trainings are done"
     counts = ", ".join(map(str, hardening.cpus))
     own = hardening.workload.project is not None
-    what = "weights and predictions" if own else "weights, logits and step hashes"
+    one = mine[0]  # all are alike
+    kept = {
+        "weights": one.weights,
+        "predictions" if own else "logits": one.logits,
+        "step hashes": one.step_hashes,
+    }
+    what = series([name for name, hashes in kept.items() if hashes])
     return Proof.PROVED, f"{what} equal on {counts} CPUs, {wanted} trainings"
 
 

@@ -13,6 +13,7 @@ from guest.records.harden import Hardening, Profile, Proof, decode
 from guest.records.run import Tier
 from tests import factories
 from tests.analysis.diagnosis.test_traces import own_workload
+from tests.analysis.provenance.test_overrides import as_project
 
 
 def trained(tier, cpus, repetition, **changes):
@@ -46,6 +47,15 @@ def test_a_tier_is_proved_by_equal_bits_on_all_cpu_counts_in_all_trainings():
     assert (found[Tier.EXACT].proof, found[Tier.EXACT].models, found[Tier.EXACT].n) == (Proof.PROVED, 1, 4)
     assert found[Tier.EXACT].mean_cost == pytest.approx(1.5)
     assert judge(made).cheapest is Tier.EXACT
+
+
+def test_what_a_project_does_not_record_is_not_said_to_be_equal(study):
+    as_project(study.run(1))
+    predictions = {"weights": "", "step_hashes": {}}
+    made = factories.hardening(
+        everything(exact=lambda c, r: predictions), cpus=(1, 2), repetitions=2, workload=own_workload(study)
+    )
+    assert results(made)[Tier.EXACT].why == "predictions equal on 1, 2 CPUs, 4 trainings"
 
 
 @pytest.mark.parametrize("what", ["weights", "logits", "step_hashes"])
