@@ -110,8 +110,8 @@ def components(study: StudyData) -> Table:
         "sampling error, which may fall below 0. IMPL is that of the fixed seeds alone. Shares are of the "
         "variance of default, without trainings that failed. There are no intervals: those of these moments "
         "suppose normal values, and do not cover for others; the table 'seeds' has one for threads beside "
-        "seeds. Where a variance is 0 without a remark, its runs are copies; 'estimated below 0' is no proof "
-        "that there is none.",
+        "seeds. Different models can have equal metrics and a variance of 0; 'estimated below 0' is no "
+        "proof that there is none.",
     )
 
 

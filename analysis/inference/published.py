@@ -180,7 +180,10 @@ def _least_p(tables: dict[str, Table], workload: str) -> Estimate:
     if found.empty:
         return NOTHING
     row = found.sort_values("p", kind="stable").iloc[0]
-    return Estimate(value=float(row.p), n=int(row.n_a + row.n_b), note=f"threads {row.a} and {row.b}")
+    note = f"threads {row.a} and {row.b}"
+    if row.analyses > 1:
+        note += f"; corrected for {row.analyses} planned interim analyses"
+    return Estimate(value=float(row.p), n=int(row.n_a + row.n_b), note=note)
 
 
 def _means(study: StudyData, workload: str) -> Estimate:
