@@ -9,8 +9,8 @@ import pandas as pd
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
-from analysis.findings.decision import Decision, open_
-from analysis.load.study import StudyData, by_seeds, by_threads, shared_seeds
+from analysis.findings.decision import SAME_THREADS, Decision, open_
+from analysis.load.study import StudyData, by_seeds, by_threads, shared_seeds, thread_settings
 from analysis.provenance.checks import mixture
 from analysis.quality.histories import by_setting
 from analysis.results.cells import p_value
@@ -46,6 +46,8 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
     settings = by_threads(runs)
     if len(settings) < 2:
         return open_(f"needs two thread counts with fixed seeds; there is {len(settings) or 'none'}")
+    if thread_settings(runs)[0] < 2:
+        return open_(SAME_THREADS)
     if runs[WEIGHTS].isna().any() or (runs[WEIGHTS] == "").any():
         return open_("the project's weights were not recorded: nothing is said of bitwise equality")
     if other := mixture(runs):
@@ -85,8 +87,9 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
         return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)
     if not shared:
         return open_("the runs used different seeds on different thread counts", **numbers)
+    on = thread_settings(runs)[1]
     if not differing:
-        why = f"all {len(runs)} runs on {len(settings)} thread counts gave bitwise the same model"
+        why = f"all {len(runs)} runs on {on} gave bitwise the same model"
         if seeds > 1:
             why += f" of each of {seeds} seeds"
             if partial := sum(same.threads.nunique() < len(settings) for same in shared):
@@ -94,7 +97,7 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
         return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)
     several = f" of {seeds} seeds ({differing} of {len(shared)} differ across them)" if seeds > 1 else ""
     text = (
-        f"{numbers['models']} models{several} on {len(settings)} thread counts, "
+        f"{numbers['models']} models{several} on {on}, "
         f"{'predictions not recorded' if vectors is None else counted(vectors, 'prediction vector')}, "
         f"{counted(sum(values), 'metric value') if values else 'no finite metric'} in {len(runs)} runs"
     )

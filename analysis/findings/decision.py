@@ -18,6 +18,8 @@ from statsmodels.stats.multitest import multipletests
 
 from analysis.results.model import Verdict
 
+SAME_THREADS = "the thread count is the same in all conditions; only CPUs differ"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:

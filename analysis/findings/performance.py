@@ -12,10 +12,10 @@ import pandas as pd
 
 from analysis.cost.blocks import ratio
 from analysis.cost.times import PLAIN, leads
-from analysis.findings.decision import Decision, hochberg, open_
+from analysis.findings.decision import SAME_THREADS, Decision, hochberg, open_
 from analysis.inference.contrasts import contrasts
 from analysis.load.failures import of_training
-from analysis.load.study import StudyData, View, by_threads
+from analysis.load.study import StudyData, View, by_threads, thread_settings
 from analysis.provenance.checks import mixture
 from analysis.results.cells import missing, number, p_value, spread
 from analysis.results.model import ALPHA, Kind, Table, Verdict
@@ -347,7 +347,12 @@ def more_threads(study: StudyData, tables: dict[str, Table]) -> dict[str, Decisi
         row["means"] = {name: float(mine.wall_s.mean()) for name, mine in sets.items()}
         row["counts"] = [len(mine) for mine in sets.values()]
         row["p"] = {}
-        row["ratios"] = {name: ratio(sets[name], sets[row["eligible"][-1]]) for name in row["eligible"][:-1]}
+        *others, largest = row["eligible"] or [""]
+        row["ratios"] = {
+            name: ratio(sets[name], sets[largest])
+            for name in others
+            if thread_settings(pd.concat([sets[name], sets[largest]]))[0] > 1
+        }
         tests += [(i, name, found.p) for name, found in row["ratios"].items()]
     for (i, name, _), p in zip(tests, statistics.holm([p for *_, p in tests]), strict=True):
         rows[i]["p"][name] = p
@@ -382,7 +387,9 @@ def _against_largest(row: dict[Any, Any]) -> Decision:
     eligible, means, p = row["eligible"], row["means"], row["p"]
     if len(eligible) < 2:
         return open_(f"{row['lead'].removeprefix('inconclusive: ')}")
-    *others, largest = eligible
+    others, largest = list(row["ratios"]), eligible[-1]
+    if not others:
+        return open_(SAME_THREADS)
     numbers = {"seconds": means, "fastest": row["fastest"], "decided": row["decided"]}
     numbers |= {"p_holm": p, "n": row["counts"]}
     listed = ", ".join(f"{name}: {number(Kind.SECONDS, means[name])} s" for name in eligible)

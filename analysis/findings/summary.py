@@ -13,7 +13,7 @@ import pandas as pd
 
 from analysis.cost.times import PLAIN, leads
 from analysis.findings.evidence import as_tested, names_of, shortened, size_range, tally
-from analysis.load.study import by_seeds, shared_seeds
+from analysis.load.study import by_seeds, shared_seeds, thread_settings
 from analysis.provenance.checks import missing_runs, mixture
 from analysis.results.cells import missing, number, spread
 from analysis.results.model import ACROSS, Analysis, Kind, Verdict
@@ -82,9 +82,9 @@ def _equal_seeds(analysis: Analysis) -> str:
         return "No run has a fixed seed, so whether a seed gives one model is not asked."
     each = {w: _runs(analysis, w) for workloads in outcomes.values() for w in workloads}
     seeds = max(runs.seeds_used.nunique() for runs in each.values())
-    settings = pd.concat(each.values()).threads.nunique()
+    settings = thread_settings(pd.concat(each.values()))[1]
     head = "One seed" if seeds == 1 else f"{seeds} seeds"
-    head += f", {counted(settings, 'thread count')}: "
+    head += f", {settings}: "
     said: dict[tuple[str, str], list[str]] = {}
     for (levels, variant), workloads in outcomes.items():
         said.setdefault((_outcome(analysis, levels, workloads), variant), []).extend(workloads)
@@ -135,7 +135,7 @@ def _exact_outcome(runs: pd.DataFrame, seeds: int) -> str:
         return f"has one run of each seed, so that nothing is compared ({n})"
     machines = runs.cpu_model_asked.where(runs.cpu_model_asked != "", runs.cpu_model)
     crossed = any(part.threads.nunique() > 1 for part in parts)
-    settings = counted(runs.threads.nunique() if crossed else 1, "thread count")
+    settings = thread_settings(runs)[1] if crossed else "1 thread count"
     said = f"made models equal, bit for bit, on {settings}"
     if (compared := sum(len(part) > 1 for part in parts)) < seeds:
         said += f", of {compared} of {seeds} seeds"
@@ -168,7 +168,11 @@ def _outcome(analysis: Analysis, levels: tuple[str, ...], workloads: list[str]) 
     gaps = [gap for each in workloads if math.isfinite(gap := _largest_gap(analysis, each))]
     gap = max(gaps, default=math.nan)
     apart = f"{name} differs by up to {spread(gap)} at one seed"
-    apart = f"{name} is equal, another metric differs" if gap == 0 else apart
+    if gap == 0:
+        every = [_primary_values(analysis, workload) for workload in workloads]
+        known, n = (sum(map(len, each)) for each in (map(finite, every), every))
+        one = f"{name} is equal, another metric differs"
+        apart = one if known == n else f"{name} is finite in {known} of {n} runs only, and equal in these"
     if weights != DIFFER:
         why = weights.removesuffix(": inconclusive")
         why = "weights are not recorded" if weights == NOT_RECORDED else why
@@ -182,6 +186,11 @@ def _outcome(analysis: Analysis, levels: tuple[str, ...], workloads: list[str]) 
     if not gaps:
         return f"{models}; {name} is finite in no run, so nothing is hidden behind it"
     return f"{models}, hidden behind equal {name}" if metric == IDENTICAL else f"{models}; {apart}"
+
+
+def _primary_values(analysis: Analysis, workload: str) -> np.ndarray:
+    metric, view = analysis.study.primary(workload)
+    return _runs(analysis, workload)[view.metric(metric)].to_numpy(float)
 
 
 def _largest_gap(analysis: Analysis, workload: str) -> float:
@@ -201,17 +210,20 @@ def _free_seeds(analysis: Analysis) -> str:
         return ""
     metric = series(list(dict.fromkeys(f.numbers["metric"] for f in measured)))
     margins = series(sorted({f"{f.numbers['margin']:g}" for f in measured if f.numbers["margin"]}))
+    one = len({f.numbers["metric"] for f in measured}) == 1
+    verb = "is" if one else "are"
     said = {
-        Verdict.NOT_SUPPORTED: "differs between thread counts",
-        Verdict.SUPPORTED: f"is equivalent within {margins} on all thread counts",
-        Verdict.INCONCLUSIVE: "is inconclusive",
+        Verdict.NOT_SUPPORTED: f"{'differs' if one else 'differ'} between thread counts",
+        Verdict.SUPPORTED: f"{verb} equivalent within {margins} on all thread counts",
+        Verdict.INCONCLUSIVE: f"{verb} inconclusive",
     }
     verdict = found[""].verdict
     if verdict is Verdict.INCONCLUSIVE:
         n = size_range([as_tested(analysis, f) for f in measured])
         failed = sum(sum(f.numbers["failed"] + f.numbers["failed_attempts"]) for f in measured)
         why = f"n = {n}" + (f"; {counted(failed, 'training')} failed" if failed else "")
-        return f"With free seeds, whether {metric} depends on the thread count is inconclusive ({why})."
+        depends = "depends" if one else "depend"
+        return f"With free seeds, whether {metric} {depends} on the thread count is inconclusive ({why})."
     named = {v: [f.workload for f in each if f.verdict is v] for v in said}
     parts = [
         text + (f" ({names_of(named[v])})" if len(each) > 1 else "") for v, text in said.items() if named[v]

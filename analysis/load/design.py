@@ -3,7 +3,7 @@ file, the defaults count."""
 
 from __future__ import annotations
 
-import math
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -77,6 +77,4 @@ def _design(data: dict[str, Any]) -> Design:
 
 
 def _is_margin(value: Any) -> bool:
-    return (
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
-    )
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= sys.float_info.max

@@ -21,7 +21,7 @@ from analysis.load.design import MARGIN, Design, Plan, read_design
 from analysis.load.failures import failures
 from analysis.load.runs import FOREIGN, History, Problem, check_run, number, run_folders, workload_text
 from guest.records.codec import digest
-from guest.records.printable import printable
+from guest.records.printable import counted, printable
 from guest.records.run import (
     PREDICTIONS,
     RECORDING,
@@ -104,14 +104,17 @@ class StudyData:
         return metric, View.SELECTED if self.design.selected and View.SELECTED in views else View.LAST
 
     def margin(self, workload: str, metric: str) -> float | None:
-        """The margin of equivalence of a metric: the declared one of the primary metric that was declared, or
-        that all workloads share; the default of metrics that vbstudy knows, which are shares."""
-        named = {self.design.primary} if self.design.primary else {self.primary(w)[0] for w in self.metrics}
-        if self.design.margin is not None and named == {metric}:
-            return self.design.margin
+        """The margin of equivalence of a metric: the declared one of the primary metric that was declared;
+        without one, of the first metric of each workload, if all have the same or it is a share. The default
+        of metrics that vbstudy knows, which are shares."""
         values = self.runs_of(workload)[View.LAST.metric(metric)].to_numpy(float)
         values = values[np.isfinite(values)]
-        return MARGIN if metric in set(Metric) and ((values >= 0) & (values <= 1)).all() else None
+        is_share = metric in set(Metric) and bool(((values >= 0) & (values <= 1)).all())
+        if self.design.margin is not None and metric == (self.design.primary or self.primary(workload)[0]):
+            one = bool(self.design.primary) or len({self.primary(w)[0] for w in self.metrics}) == 1
+            if one or is_share:
+                return self.design.margin
+        return MARGIN if is_share else None
 
     def only(self, workloads: Collection[str]) -> StudyData:
         """The study of these workloads alone; it may have no runs."""
@@ -181,6 +184,15 @@ def when(times: pd.Series) -> pd.Series:
 def by_threads(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The runs of one workload and variant by thread setting (`1`, `4`, `4 (2 threads)`), in order."""
     return {str(threads): setting for threads, setting in runs.groupby("threads", sort=False)}
+
+
+def thread_settings(runs: pd.DataFrame) -> tuple[int, str]:
+    """How many thread settings these runs have, on however many CPUs: as a number, and as a text that calls
+    them thread counts where these are all that differs."""
+    settings = runs[["intra_op", "inter_op"]].drop_duplicates()
+    return len(settings), counted(
+        len(settings), "thread count" if settings.intra_op.is_unique else "thread setting"
+    )
 
 
 def by_seeds(runs: pd.DataFrame) -> list[pd.DataFrame]:

@@ -14,7 +14,7 @@ from analysis.load.runs import Problem
 from analysis.load.study import StudyData, by_seeds, by_threads
 from analysis.provenance.order import order_reservations
 from analysis.provenance.overrides import project_reservations
-from guest.records.printable import counted
+from guest.records.printable import counted, series
 from guest.records.run import Variant
 
 ALIKE = {
@@ -41,6 +41,7 @@ def reservations(study: StudyData) -> tuple[Problem, ...]:
     """Problems of kind `skipped=False`, in the order of the study's runs."""
     checks = (
         _edited,
+        _margin,
         _mixed,
         _incomplete,
         _failed,
@@ -91,6 +92,17 @@ def _several(values: pd.Series, text: str) -> str:
     """`2 CPU models (a, b)`: with the values, where a person can read them."""
     shown = ", ".join(str(value) or "unknown" for value in values.unique())
     return f"{values.nunique()} {text}" + ("" if values.name == "workload_digest" else f" ({shown})")
+
+
+def _margin(study: StudyData) -> Iterator[Problem]:
+    """A margin that does not decide what it was declared for."""
+    primary = {workload: study.primary(workload)[0] for workload in study.metrics}
+    margin = study.design.margin
+    without = [f"{metric} of {w}" for w, metric in primary.items() if study.margin(w, metric) != margin]
+    if margin is not None and without:
+        what = f"the margin {margin:g} does not count for {series(without)}"
+        todo = "it counts for the declared primary metric; without one, for metrics from 0 to 1"
+        yield Problem(path=STUDY_FILE, what=what, todo=todo, skipped=False)
 
 
 def _mixed(study: StudyData) -> Iterator[Problem]:

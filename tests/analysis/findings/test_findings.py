@@ -92,6 +92,17 @@ def test_f1_holds_when_all_pairs_are_equivalent_within_the_margin(study):
     assert found.numbers["equivalence_p"] < 0.05
 
 
+def test_f1_the_margin_is_of_the_first_metric_of_each_workload(study):
+    for workload, metric in (("a", Metric.ACCURACY), ("b", Metric.F1_MACRO)):
+        free(study, {1: CLOSE, 2: CLOSE}, workload=workload, metrics=(metric,))
+    assert headline(analyze(study.directory)).endswith(
+        "accuracy and f1_macro are equivalent within 0.01 on all thread counts (a and b)."
+    )
+    (study.directory / "study.toml").write_text("[analysis]\nmargin = 0.001\n")
+    found = analyze(study.directory)
+    assert [f.numbers["margin"] for f in found.findings if f.id == "F1" and f.workload] == [0.001, 0.001]
+
+
 def test_f1_the_margin_is_that_of_the_study(study):
     free(study, {1: CLOSE, 2: shifted(CLOSE, 0.0003)})
     (study.directory / "study.toml").write_text("[analysis]\nmargin = 0.001\n")
@@ -456,6 +467,24 @@ def test_f2_counts_the_seeds_that_ran_on_several_thread_counts(study):
         "all 6 runs on 3 thread counts gave bitwise the same model of each of 2 seeds, of which 2 did not run"
     )
     assert decided(study, "F2").why.startswith(why)
+
+
+def test_one_thread_count_on_several_cpus_decides_nothing_of_thread_counts(study):
+    for cpus, seconds in {2: 8.0, 4: 10.0, 8: 12.0}.items():
+        for repetition in range(1, 9):
+            study.run(cpus, repetition, intra_op=2, wall_s=seconds + 0.01 * repetition)
+    for name in ("F2", "F5"):
+        found = decided(study, name)
+        assert found.verdict is OPEN
+        assert "the thread count is the same in all conditions; only CPUs differ" in found.why
+    assert headline(analyze(study.directory)).startswith("One seed, 1 thread count: one and the same model")
+
+
+def test_conditions_that_differ_in_inter_op_threads_are_called_thread_settings(study):
+    for inter_op, repetition in product((1, 2), (1, 2)):
+        study.run(2, repetition, inter_op=inter_op)
+    assert decided(study, "F2").why == "all 4 runs on 2 thread settings gave bitwise the same model"
+    assert headline(analyze(study.directory)).startswith("One seed, 2 thread settings: ")
 
 
 @pytest.mark.parametrize("name", ["F2", "F4", "F5"])

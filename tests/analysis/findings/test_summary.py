@@ -1,6 +1,7 @@
 """What the headline says of the variant `exact`."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -275,6 +276,14 @@ def test_equal_accuracy_is_not_said_to_differ_where_another_metric_does(study):
     rows = found.tables["verdicts"].frame
     rows["metric"] = rows["metric"].where(rows.scope != ACROSS, "differ")  # of a second metric
     assert headline(found).endswith("that predict differently; accuracy is equal, another metric differs.")
+
+
+def test_accuracy_that_is_finite_on_some_thread_counts_only_is_not_another_metric(study):
+    for cpus, value in ((1, 0.91), (2, math.nan)):
+        for repetition in (1, 2, 3):
+            study.run(cpus, repetition, weights=f"{cpus}", accuracies=(0.5, value))
+    said = headline(analyze(study.directory))
+    assert said.endswith("; accuracy is finite in 3 of 6 runs only, and equal in these.")
 
 
 def test_of_selected_models_that_alone_differ_the_next_step_names_the_two_thread_counts(study):

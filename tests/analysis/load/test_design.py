@@ -45,6 +45,7 @@ def test_the_default_margin_is_for_metrics_between_0_and_1(study):
         ("[analysis]\nmargin = 0\n", "analysis.margin = 0; allowed are"),
         ("[analysis]\nmargin = true\n", "analysis.margin = True; allowed are"),
         ("[analysis]\nmargin = nan\n", "analysis.margin = nan"),
+        (f"[analysis]\nmargin = {10**400}\n", "analysis.margin = 1000"),
         ("[analysis]\nprimary = 3\n", "analysis.primary = 3; allowed are primary, the name of a metric"),
         ("[analysis]\nprimery = 'f1'\n", "analysis.primery: unknown key"),
         ("analysis = 3\n", "analysis = 3 is no table"),

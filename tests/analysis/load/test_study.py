@@ -10,6 +10,7 @@ import pytest
 from analysis.load.runs import Problem
 from analysis.load.study import NothingToAnalyse, View, by_threads, load_study, workload_digest
 from analysis.pipeline import analyze
+from analysis.provenance.checks import reservations
 from analysis.report.methods import primary_outcome
 from guest.records.codec import NewerSchemaError
 from guest.records.run import HISTORY, PREDICTIONS, RECORD, Metric, decode_record
@@ -186,9 +187,11 @@ def test_a_declared_margin_is_of_the_declared_metric_alone(study):
     )
 
 
-def test_a_margin_without_a_metric_is_of_the_one_that_all_workloads_share(study):
+def test_a_margin_without_a_metric_is_of_shares_and_of_the_one_that_all_workloads_have(study):
     loaded = errors(study, "margin = 0.5")
-    assert [loaded.margin("a", "accuracy"), loaded.margin("b", "mse")] == [0.01, None]
+    assert [loaded.margin("a", "accuracy"), loaded.margin("b", "mse")] == [0.5, None]
+    (problem,) = (problem for problem in reservations(loaded) if problem.path == "study.toml")
+    assert problem.what == "the margin 0.5 does not count for mse of b"
     assert loaded.only(["b"]).margin("b", "mse") == 0.5
 
 
