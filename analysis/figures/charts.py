@@ -149,9 +149,7 @@ def some_of(of_set: int, of_all: int, most: int) -> np.ndarray:
 def reliability(analysis: Analysis, workload: str) -> Drawing:
     """Accuracy by confidence, a line a thread count; on the diagonal a model is as often right as it is
     sure."""
-    view = shown_view(analysis)
-    frame = analysis.tables["calibration_bins"].rows_of(workload)
-    frame = frame[(frame["view"] == view) & (frame.samples > 0)]
+    frame = filled_bins(analysis, workload)
     variants = list(frame.variant.unique())
     figure, panels = grid_of(variants, height=3.6)
     names = list(frame.scope.unique())
@@ -172,9 +170,15 @@ def reliability(analysis: Analysis, workload: str) -> Drawing:
         "changes how far a model's confidence can be trusted.",
         caption=f"{n_text(analysis.study, workload)} {least} or more predictions a line; bars: 95 % "
         "intervals for the samples of one run (Wilson). Under the dashed line models are too sure. "
-        f"ECE: table calibration. {_models(view)}",
+        f"ECE: table calibration. {_models(shown_view(analysis))}",
         figure=figure,
     )
+
+
+def filled_bins(analysis: Analysis, workload: str) -> pd.DataFrame:
+    """What `reliability` draws; without rows where no model has a finite confidence: all diverged."""
+    frame = analysis.tables["calibration_bins"].rows_of(workload)
+    return frame[(frame["view"] == shown_view(analysis)) & (frame.samples > 0)]
 
 
 def class_ranges(analysis: Analysis, workload: str) -> Drawing:

@@ -16,7 +16,15 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import Formatter, FuncFormatter, MaxNLocator, NullFormatter
 
-from analysis.figures.charts import churn_map, churn_runs, class_ranges, front, reliability, timeline
+from analysis.figures.charts import (
+    churn_map,
+    churn_runs,
+    class_ranges,
+    filled_bins,
+    front,
+    reliability,
+    timeline,
+)
 from analysis.figures.overview import FEWEST, overview
 from analysis.figures.style import (
     POINTS,
@@ -50,8 +58,9 @@ def write_figures(analysis: Analysis, folder: Path) -> list[Picture]:
     wanted = [
         (workload, i)
         for workload in analysis.study.metrics
-        for i, (_, table) in enumerate(FIGURES)
+        for i, (draw, table) in enumerate(FIGURES)
         if table in analysis.tables and len(analysis.tables[table].rows_of(workload))
+        if draw is not reliability or len(filled_bins(analysis, workload))
     ]
     wanted += [
         ("", i)

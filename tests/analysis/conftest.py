@@ -94,9 +94,10 @@ class Fabricator:
         block: int = 0,
         at_s: float = 0.0,
         failures: Mapping[str, int] | None = None,
+        diverged: bool = False,
     ) -> Path:
         """One run; returns its folder. Metrics beside the first are half the first. It began `at_s` after
-        the study did; `block` is that of its record, 0: none."""
+        the study did; `block` is that of its record, 0: none. All logits of a `diverged` run are NaN."""
         chosen = list(selected_accuracies or accuracies)
         intra_op = intra_op or cpus
         spec = RunSpec(
@@ -121,11 +122,12 @@ class Fabricator:
         picked = predicted if selected is None else selected
         classes = max(*truth, *predicted, *picked) + 1
         predictions = io.BytesIO()
+        logits = np.full((classes, classes), np.nan, np.float32) if diverged else np.eye(classes, dtype="f4")
         np.savez(
             predictions,
             y_true=np.asarray(truth, dtype=np.int64),
-            last=np.eye(classes, dtype=np.float32)[list(predicted)],
-            selected=np.eye(classes, dtype=np.float32)[list(picked)],
+            last=logits[list(predicted)],
+            selected=logits[list(picked)],
         )
         history = _history(spec, losses, list(accuracies), chosen, weights, str(list(predicted)))
         files = dict.fromkeys(ARTIFACTS, b"fabricated") | {

@@ -72,6 +72,18 @@ def test_odd_studies_are_drawn_without_a_warning(study, tmp_path, runs):
         assert len(drawn(study, tmp_path / "figures")) == 11
 
 
+@pytest.mark.needs("studies")
+def test_a_diverged_workload_has_no_reliability_diagram_and_the_others_have_theirs(study, tmp_path):
+    for cpus in (1, 2):
+        study.run(cpus, workload="diverged", losses=(1.0, float("nan")), diverged=True)
+        study.run(cpus, workload="sound")
+    kinds = {name: set() for name in ("diverged", "sound")}
+    for picture in drawn(study, tmp_path / "figures"):
+        if picture.workload:
+            kinds[picture.workload].add(picture.svg.stem.removeprefix(f"{picture.workload}-"))
+    assert kinds["sound"] - kinds["diverged"] == {"reliability"}
+
+
 def test_what_a_log_scale_cannot_show_is_said(usual):
     frame = usual.tables["loss_sd_by_epoch"].frame
     assert _silent(frame[frame.variant == "fixed-seed"]) == ["0 at every epoch: each thread count"]
