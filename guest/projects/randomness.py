@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from guest.projects.command import CommandError
-from guest.records.codec import sha256_of
+from guest.records.codec import RecordError, sha256_of
 from guest.records.run import RandomNumbers, RunRequest
 from guest.replay import program, recording, streams
 from guest.replay.library import LibraryUnavailableError
@@ -114,7 +114,8 @@ def player(path: Path, work: Path, out: Path, cache: Path | None) -> Control:
 
 def finish(control: Control, argv: Sequence[str], target: Path) -> tuple[RandomNumbers, list[str]]:
     """After the command succeeded: what was done, and notes for the user; writes the recording, if any, to
-    `target`. Raises CommandError when less was asked for than was recorded."""
+    `target`. Raises CommandError when less was asked for than was recorded, or more was drawn than can be
+    replayed."""
     if control.folder is None:
         return RandomNumbers(), []
     summary = program.read_summary(control.folder)
@@ -124,7 +125,10 @@ def finish(control: Control, argv: Sequence[str], target: Path) -> tuple[RandomN
         header = program.header(control.level, argv, 0, control.hash_seed.replace("random", ""), summary)
         if not draws:
             notes.append("the program drew no random numbers that can be seen")
-        recording.write(target, Recording(header=header, draws=draws))
+        try:
+            recording.write(target, Recording(header=header, draws=draws))
+        except RecordError as error:
+            raise CommandError("RecordError", str(error)) from None
         return RandomNumbers(how="recorded", draws=len(draws), level=control.level), notes
     less = program.too_little(control.folder)
     if less:

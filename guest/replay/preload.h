@@ -23,7 +23,6 @@
 #define NAME_BYTES 200
 #define PATH_BYTES 4096
 #define STREAM_BYTES (2 * NAME_BYTES + 2)
-#define STREAMS 512
 #define REPLAY_FAILED 5 /* the exit status of a process whose draws are not those recorded */
 
 enum mode { OFF, RECORD, REPLAY };
@@ -34,23 +33,7 @@ static char process_name[NAME_BYTES]; /* "" until the first draw, but for the pr
 static atomic_int forks;
 static atomic_int device_streams; /* FILEs of the devices that were opened; mostly none */
 
-/* A file of the recording. The program may close any descriptor, and get the number for a file of its own. */
-struct file {
-    int descriptor;
-    dev_t device;
-    ino_t inode;
-};
-
-/* A stream that is open. Several threads may draw from it: all of them hold `lock`. */
-struct stream {
-    char name[STREAM_BYTES];
-    struct file data;
-    struct file used; /* replay: the file that says how far the stream was read */
-    off_t position;
-    long draws;
-};
-static struct stream streams[STREAMS];
-static int stream_count;
+/* Several threads may draw from one stream. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* This thread. */
@@ -71,12 +54,6 @@ static void before_fork(void) {
     atomic_fetch_add(&forks, 1);
 }
 
-static int is_ours(const struct file *file) {
-    struct stat found;
-    return fstat(file->descriptor, &found) == 0 && found.st_dev == file->device &&
-           found.st_ino == file->inode;
-}
-
 static void after_fork_in_parent(void) { pthread_mutex_unlock(&lock); }
 
 static void after_fork_in_child(void) {
@@ -84,11 +61,6 @@ static void after_fork_in_child(void) {
     snprintf(suffix, sizeof suffix, "-f%d", atomic_load(&forks));
     strncat(process_name, suffix, sizeof process_name - strlen(process_name) - 1);
     atomic_store(&forks, 0);
-    for (int i = 0; i < stream_count; i++) {
-        if (is_ours(&streams[i].data)) close(streams[i].data.descriptor);
-        if (is_ours(&streams[i].used)) close(streams[i].used.descriptor);
-    }
-    stream_count = 0;
     memset(&self, 0, sizeof self);
     strcpy(self.name, "main");
     pthread_mutex_init(&lock, NULL);
@@ -198,6 +170,7 @@ static void fail(const char *format, ...) {
     if (length > (int)sizeof text - 2) length = sizeof text - 2;
     text[length++] = '\n';
     snprintf(path, sizeof path, "%s/error.part.%d", folder, (int)getpid());
+    close(STDIN_FILENO); /* the program may have no descriptor left, and the report needs one */
     int descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (descriptor >= 0) {
         ssize_t written = write(descriptor, text, length);
@@ -248,53 +221,24 @@ static const char *kind_name(char kind) {
     }
 }
 
-static int open_file(struct file *file, const char *stream, const char *ending, int flags) {
-    char path[PATH_BYTES + STREAM_BYTES + 32];
-    struct stat found;
-    snprintf(path, sizeof path, "%s/streams/%s%s", folder, stream, ending);
-    file->descriptor = open(path, flags | O_CLOEXEC, 0600);
-    if (file->descriptor < 0 || fstat(file->descriptor, &found) != 0) return 0;
-    file->device = found.st_dev;
-    file->inode = found.st_ino;
-    return 1;
-}
-
-/* Opens the files of a stream again that the program has closed. */
-static void reopen(struct stream *stream) {
-    int flags = mode == RECORD ? O_WRONLY | O_APPEND : O_RDONLY;
-    if (!is_ours(&stream->data) && !open_file(&stream->data, stream->name, "", flags))
-        fail_to_keep();
-    if (mode == REPLAY && !is_ours(&stream->used) &&
-        !open_file(&stream->used, stream->name, ".used", O_WRONLY))
-        fail_to_keep();
+/* A file of the recording is open during a draw alone: the program may close any descriptor, and start any
+ * number of threads. */
+static int open_file(const char *kind, const char *stream, int flags) {
+    char path[PATH_BYTES + STREAM_BYTES + 16];
+    snprintf(path, sizeof path, "%s/%s/%s", folder, kind, stream);
+    int descriptor = open(path, flags | O_CLOEXEC, 0600);
+    if (descriptor < 0 && !(mode == REPLAY && errno == ENOENT)) fail_to_keep();
+    return descriptor;
 }
 
 /* The stream of this thread; of a thread that code in C or C++ has started, that of the call site. Which of
- * such threads does a piece of work first is chance, and so is in whose name it draws. NULL: a replay has
- * no such stream. */
-static struct stream *find_stream(const char *site) {
-    char who[NAME_BYTES], name[STREAM_BYTES];
+ * such threads does a piece of work first is chance, and so is in whose name it draws. */
+static void name_stream(char *name, const char *site) {
+    char who[NAME_BYTES];
     name_process();
     snprintf(who, sizeof who, "%.199s", self.name[0] ? self.name : site);
     clean(who);
-    snprintf(name, sizeof name, "%s,%s", process_name, who);
-    for (int i = 0; i < stream_count; i++)
-        if (strcmp(streams[i].name, name) == 0) {
-            reopen(&streams[i]);
-            return &streams[i];
-        }
-    if (stream_count == STREAMS) fail("more than %d threads and call sites draw random numbers", STREAMS);
-    struct stream *new = &streams[stream_count];
-    memset(new, 0, sizeof *new);
-    strcpy(new->name, name);
-    new->used.descriptor = -1;
-    if (!open_file(&new->data, name, "", mode == RECORD ? O_WRONLY | O_CREAT | O_APPEND : O_RDONLY)) {
-        if (mode == RECORD) fail_to_keep();
-        return NULL;
-    }
-    if (mode == REPLAY && !open_file(&new->used, name, ".used", O_WRONLY | O_CREAT)) fail_to_keep();
-    stream_count++;
-    return new;
+    snprintf(name, STREAM_BYTES, "%s,%s", process_name, who);
 }
 
 static void fill_by_kernel(void *into, size_t size) {
@@ -318,53 +262,60 @@ static void write_whole(int descriptor, const unsigned char *data, size_t size) 
     }
 }
 
-static void read_whole(struct stream *stream, void *into, size_t size) {
-    if (size > 0 && real_pread(stream->data.descriptor, into, size, stream->position) != (ssize_t)size)
-        fail("the stream %s is cut off", stream->name);
-    stream->position += (off_t)size;
-}
-
-static void record(struct stream *stream, char kind, const char *site, unsigned char *buffer, size_t size) {
+static void record(
+    const char *stream, char kind, const char *site, unsigned char *buffer, size_t size) {
     unsigned char header[7] = {(unsigned char)kind};
     uint16_t length = (uint16_t)strlen(site);
     uint32_t bytes = (uint32_t)size;
+    int file = open_file("streams", stream, O_WRONLY | O_CREAT | O_APPEND);
     memcpy(header + 1, &length, 2);
     memcpy(header + 3, &bytes, 4);
     fill_by_kernel(buffer, size);
-    write_whole(stream->data.descriptor, header, sizeof header);
-    write_whole(stream->data.descriptor, (const unsigned char *)site, length);
-    write_whole(stream->data.descriptor, buffer, size);
+    write_whole(file, header, sizeof header);
+    write_whole(file, (const unsigned char *)site, length);
+    write_whole(file, buffer, size);
+    close(file);
 }
 
-static void replay(struct stream *stream, char kind, const char *site, unsigned char *buffer, size_t size) {
-    if (!stream)
+/* The bytes at `*position`, which moves behind them. */
+static void read_whole(const char *stream, int file, void *into, size_t size, uint64_t *position) {
+    if (size > 0 && real_pread(file, into, size, (off_t)*position) != (ssize_t)size)
+        fail("the stream %s is cut off", stream);
+    *position += size;
+}
+
+static void replay(
+    const char *stream, char kind, const char *site, unsigned char *buffer, size_t size) {
+    int file = open_file("streams", stream, O_RDONLY);
+    if (file < 0)
         fail(
             "%s of %zu bytes is asked for at %s by %s, thread %s, where nothing was asked for when it was "
             "recorded",
             kind_name(kind), size, site, process_name, self.name[0] ? self.name : "of a pool");
+    int used = open_file("used", stream, O_RDWR | O_CREAT);
+    uint64_t position = 0;
+    ssize_t kept = real_pread(used, &position, sizeof position, 0);
     unsigned char header[7];
-    if (real_pread(stream->data.descriptor, header, sizeof header, stream->position) !=
-        (ssize_t)sizeof header)
-        fail("the recording runs out: %s of %zu bytes is asked for at %s; %ld draws of %s were recorded",
-            kind_name(kind), size, site, stream->draws, stream->name);
-    stream->position += (off_t)sizeof header;
+    if (kept < 0 || real_pread(file, header, sizeof header, (off_t)position) != (ssize_t)sizeof header)
+        fail("the recording runs out: %s of %zu bytes is asked for at %s, after all draws of %s",
+            kind_name(kind), size, site, stream);
+    position += sizeof header;
     uint16_t length;
     uint32_t bytes;
     char recorded[512] = "";
     memcpy(&length, header + 1, 2);
     memcpy(&bytes, header + 3, 4);
-    if (length >= sizeof recorded) fail("the stream %s is damaged", stream->name);
-    read_whole(stream, recorded, length);
+    if (length >= sizeof recorded) fail("the stream %s is damaged", stream);
+    read_whole(stream, file, recorded, length, &position);
     if (header[0] != (unsigned char)kind || bytes != size || strcmp(recorded, site) != 0)
         fail(
-            "the program asks differently: draw %ld of %s is %s of %zu bytes at %s; recorded was %s of %u "
-            "bytes at %s",
-            stream->draws + 1, stream->name, kind_name(kind), size, site, kind_name((char)header[0]), bytes,
-            recorded);
-    read_whole(stream, buffer, size);
-    stream->draws++;
-    uint64_t position = (uint64_t)stream->position;
-    if (pwrite(stream->used.descriptor, &position, sizeof position, 0) != sizeof position) fail_to_keep();
+            "the program asks differently: the next draw of %s is %s of %zu bytes at %s; recorded was %s of "
+            "%u bytes at %s",
+            stream, kind_name(kind), size, site, kind_name((char)header[0]), bytes, recorded);
+    read_whole(stream, file, buffer, size, &position);
+    if (pwrite(used, &position, sizeof position, 0) != sizeof position) fail_to_keep();
+    close(file);
+    close(used);
 }
 
 /* TensorFlow numbers its executions with a generator of each pool thread. Which threads of a pool have work
@@ -383,14 +334,15 @@ static int is_number_of_an_execution(void) {
 static int draw(char kind, const void *caller, void *buffer, size_t size) {
     if (mode == OFF || self.inside) return 0;
     int kept = errno;
-    char site[NAME_BYTES];
+    char site[NAME_BYTES], stream[STREAM_BYTES];
     self.inside = 1;
     if (kind == 'v' && is_number_of_an_execution()) {
         fill_by_kernel(buffer, size);
     } else {
         describe(caller, site, sizeof site);
         pthread_mutex_lock(&lock);
-        (mode == RECORD ? record : replay)(find_stream(site), kind, site, buffer, size);
+        name_stream(stream, site);
+        (mode == RECORD ? record : replay)(stream, kind, site, buffer, size);
         pthread_mutex_unlock(&lock);
     }
     self.inside = 0;

@@ -25,8 +25,6 @@ PYTHON_ONLY = (
     "before it starts, were not"
 )
 
-NOT_KEPT = "what the program draws cannot be written: the disk is full, or limited"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
@@ -67,8 +65,7 @@ def prepare(
     cache: Path | None = None,
 ) -> dict[str, str]:
     """Makes the folder ready, and returns what must be added to `env`. `hash_seed` is Python's, set at
-    level "python" unless `env` sets it. Raises LibraryUnavailableError at level "library", RecordingError for
-    draws that are none."""
+    level "python" unless `env` sets it. Raises LibraryUnavailableError at level "library"."""
     streams.prepare(folder, draws)
     copy_hooks("guest.replay", folder / "hooks")
     added = {
@@ -115,6 +112,14 @@ def kept(folder: Path) -> bool:
     return (folder / "whole").exists()
 
 
+def why_not_kept(folder: Path) -> str:
+    """In the system's words, unless they could not be written either."""
+    report = folder / "error"
+    told = report.read_text(errors="replace").partition("\n")[0] if report.exists() else ""
+    why = told.partition(" cannot be written: ")[2] or "the disk is full, or limited"
+    return f"what the program draws cannot be written: {why}"
+
+
 def in_trouble(folder: Path) -> bool:
     """Whether one of its processes was ended; the others may wait for it forever."""
     return not kept(folder) or (folder / "error").exists()
@@ -125,7 +130,7 @@ def trouble(folder: Path, root: str = "") -> Trouble | None:
     if not in_trouble(folder):
         return None
     if not kept(folder):
-        return Trouble(text=NOT_KEPT, stack="")  # nor could a report be
+        return Trouble(text=why_not_kept(folder), stack="")
     message, _, stack = (folder / "error").read_text(errors="replace").partition("\n")
     frames = re.findall(r'^  File "(.+)", line (\d+)', stack, re.MULTILINE)
     libraries = ("site-packages", "/lib/python", str(folder / "hooks"), "<")

@@ -16,7 +16,9 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +31,17 @@ FORMAT: Literal["vbstudy-recording"] = "vbstudy-recording"
 VERSION = 1
 
 Level = Literal["library", "python"]
+KINDS = {
+    "r": "getrandom",
+    "e": "getentropy",
+    "d": "device",
+    "v": "random_device",
+    "a": "arc4random",
+    "p": "python",
+    "s": "seed",
+}
+SITE_BYTES = 512  # what preload.c has room for
+NAME_MAX = 255  # bytes of a file's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +93,7 @@ class NewerRecordingError(NewerSchemaError):
 
 def write(path: Path, recording: Recording) -> None:
     """Writes the whole file or none of it, readable by its owner alone (as `mkstemp` makes it): keys and
-    tokens may have been drawn. Raises OSError."""
+    tokens may have been drawn. Raises OSError, RecordingError for what `read` would refuse as too large."""
     lines = [_line(to_json(recording.header))]
     lines += [
         _line(
@@ -95,6 +108,9 @@ def write(path: Path, recording: Recording) -> None:
     ]
     body = b"".join(lines)
     tail = _line({"draws": len(recording.draws), "sha256": hashlib.sha256(body).hexdigest()})
+    size, most = len(body) + len(tail), bounded.RECORDING.bytes
+    if size > most:
+        raise RecordingError(f"{path}: is not written: {size} bytes, and a replay reads at most {most}")
     descriptor, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -133,7 +149,11 @@ def parse(content: bytes, source: str) -> Recording:
     draws = tuple(_draw(line, f"{source}, line {number}") for number, line in enumerate(lines[1:-1], 2))
     if tail["draws"] != len(draws):
         raise RecordingError(f"{source}: has {len(draws)} draws, but its last line states {tail['draws']}")
-    return Recording(header=from_json(Header, first, f"{source}, line 1"), draws=draws)
+    header = from_json(Header, first, f"{source}, line 1")
+    seed = header.python_hash_seed
+    if seed and not (re.fullmatch("[0-9]{1,10}", seed) and int(seed) < 2**32):
+        raise RecordingError(f"{source}, line 1: python_hash_seed {seed!r:.40} is not 0 to {2**32 - 1}")
+    return Recording(header=header, draws=draws)
 
 
 def _draw(line: bytes, where: str) -> Draw:
@@ -141,9 +161,39 @@ def _draw(line: bytes, where: str) -> Draw:
     if set(data) != {"stream", "kind", "site", "data"} or not all(isinstance(v, str) for v in data.values()):
         raise RecordingError(f"{where}: is not a draw")
     try:
-        return Draw(**data | {"data": base64.b64decode(data["data"], validate=True)})
+        draw = Draw(**data | {"data": base64.b64decode(data["data"], validate=True)})
     except (binascii.Error, ValueError) as error:
         raise RecordingError(f"{where}: data is not base64: {error}") from None
+    wrong = next(_wrong(draw), None)
+    if wrong:
+        raise RecordingError(f"{where}: is not a draw: {wrong}")
+    return draw
+
+
+def _wrong(draw: Draw) -> Iterator[str]:
+    """What no process can have drawn, a phrase each."""
+    if draw.kind not in KINDS.values():
+        yield f"kind {draw.kind!r:.40} is none of {', '.join(KINDS.values())}"
+    if not re.fullmatch(r"[^/\0,]+,[^/\0]*", draw.stream) or len(draw.stream.encode()) > NAME_MAX:
+        yield f"stream {draw.stream!r:.40} is not the name of a process and a thread"
+    if len(draw.site.encode()) >= SITE_BYTES:
+        yield f"site is longer than {SITE_BYTES - 1} bytes"
+    if draw.kind == "seed" and not _is_seed(draw.data):
+        yield f"data {draw.data!r:.40} is not a seed"
+
+
+def _is_seed(data: bytes) -> bool:
+    """Whether the hooks can set it: a number, a text, whole numbers, or bytes in hex."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    match value:
+        case {"hex": str(text)}:
+            return re.fullmatch("(?:[0-9a-f]{2})*", text) is not None
+        case list():
+            return all(isinstance(each, int) for each in value)
+    return isinstance(value, (int, float, str))
 
 
 def _object(line: bytes, where: str) -> dict[str, Any]:

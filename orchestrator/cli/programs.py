@@ -262,8 +262,6 @@ def replay(options: Options, file: Path, command: tuple[str, ...]) -> None:
     try:
         with contextlib.chdir(options.folder()):
             ended, idle = replaying.replay(recorded, command)
-    except RecordError as error:
-        raise StoreError(str(error)) from None
     except OSError as error:
         raise StoreError(f"{error.filename}: cannot be written: {error.strerror}") from None
     notes = replaying.remarks(ended, recorded.header.level, "") + idle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import secrets
 import shutil
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from guest.projects.command import adopt_orphans, descendants, end_descendants
+from guest.records.codec import RecordError
 from guest.replay import program, recording, streams
 from guest.replay.library import LibraryUnavailableError
 from guest.replay.recording import Level, Recording
@@ -68,7 +70,10 @@ def record(command: Sequence[str], output: Path, level: Level) -> tuple[Recordin
         )
     header = program.header(level, command, ended.status, hash_seed, ended.summary)
     made = Recording(header=header, draws=draws)
-    recording.write(output, made)
+    try:
+        recording.write(output, made)
+    except RecordError as error:
+        raise StoreError(str(error)) from None
     return made, ended
 
 
@@ -129,9 +134,11 @@ def _run(command: Sequence[str], folder: Path, added: Mapping[str, str]) -> Ende
         raise
     _wait_for_helpers()
     if not program.kept(folder):
-        raise StoreError(
-            f"{program.NOT_KEPT}; make room in {folder.parent}, or name another folder with TMPDIR"
-        )
+        why = program.why_not_kept(folder)
+        todo = f"make room in {folder.parent}, or name another folder with TMPDIR"
+        if why.endswith(os.strerror(errno.EMFILE)):
+            todo = "raise `ulimit -n`"
+        raise StoreError(f"{why}; {todo}")
     return Ended(status=status if status >= 0 else 128 - status, summary=program.read_summary(folder))
 
 

@@ -146,7 +146,7 @@ def recordings() -> list[bytes]:
         format="vbstudy-recording", version=1, level="python", command=("python", "x.py"), created_at="2026",
         machine="m", status=0, python_hash_seed="1", modules={"random": "1"}, limits=("none",),
     )  # fmt: skip
-    draws = tuple(recording.Draw(stream="s", kind="bytes", site="x.py:1", data=bytes(8)) for _ in range(3))
+    draws = tuple(recording.Draw(stream="s,t", kind="python", site="x.py:1", data=bytes(8)) for _ in range(3))
     with folder() as directory:
         recording.write(directory / "r", recording.Recording(header=header, draws=draws))
         return [(directory / "r").read_bytes()]

@@ -33,6 +33,7 @@ EVENT = struct.Struct("<BHI")  # kind, length of the site, size of the data: see
 BYTES, SEED = "p", "s"
 NAMES = {BYTES: "random bytes", SEED: "a seed"}
 REPLAY_FAILED = 5  # as in preload.c
+NAME_BYTES = 150  # of a thread
 HERE = os.path.dirname(__file__)  # noqa: PTH120
 DEVICES = ("/dev/urandom", "/dev/random")
 MODULES = ("numpy", "torch", "tensorflow", "keras", "jax")
@@ -43,100 +44,77 @@ _urandom = os.urandom
 _open: Any = builtins.open
 
 
-class File:
-    """A file of the recording. The program may close any descriptor, and get the number for a file of its
-    own; ours is then opened again."""
-
-    def __init__(self, path: str, flags: int) -> None:
-        self._path, self._flags, self.position = path, flags | os.O_CLOEXEC, 0
-        self._open(os.O_CREAT if flags & os.O_WRONLY else 0)
-
-    def _open(self, more: int = 0) -> None:
-        self._descriptor = os.open(self._path, self._flags | more, 0o600)
-        self._status = os.fstat(self._descriptor)
-
-    def _is_ours(self) -> bool:
-        with contextlib.suppress(OSError):
-            return os.path.samestat(os.fstat(self._descriptor), self._status)
-        return False
-
-    def _number(self) -> int:
-        if not self._is_ours():
-            self._open()
-        return self._descriptor
-
-    def read(self, size: int) -> bytes:
-        data = os.pread(self._number(), size, self.position)
-        self.position += len(data)
-        return data
-
-    def write(self, data: bytes) -> None:
-        while data:
-            data = data[os.write(self._number(), data) :]
-
-    def write_at_start(self, data: bytes) -> None:
-        os.pwrite(self._number(), data, 0)
-
-
 class Streams:
-    """What this process draws: a stream for each thread, by the thread's name."""
+    """What this process draws: a stream for each thread, by the thread's name. A file is open during a draw
+    alone: the program may close any descriptor, and start any number of threads."""
 
     def __init__(self, mode: str, folder: str) -> None:
         self._mode = mode
         self._folder = folder
         self._forks = 0
-        self._files: dict[str, File] = {}
-        self._used: dict[str, File] = {}
+        self._positions: dict[str, int] = {}
+        self._own: set[bytes] = set()
         self._lock = threading.RLock()
         self._process = self._claim()
+        self._seeds: set[bytes] = set()
+        if mode == "replay":
+            with _open(self._path("seeds"), "rb") as file:
+                self._seeds.update(file.read().split(b"\n"))
         os.register_at_fork(before=self._before_fork, after_in_child=self._after_fork)
 
     def draw(self, kind: str, what: str, fresh: bytes) -> bytes:
         """`fresh` while recording, what was recorded while replaying."""
-        with self._lock:
+        with self._lock, self._kept():
             name = f"{self._process},{_clean(threading.current_thread().name)}"
-            with self._kept():
-                if self._mode == "record":
-                    self._record(name, kind, what, fresh)
-                    return fresh
+            if self._mode == "replay":
                 return self._replay(name, kind, what)
+            site = f"{what} at {_caller()}".encode(errors="replace")
+            event = EVENT.pack(ord(kind), len(site), len(fresh)) + site + fresh
+            _write(self._path("streams", name), event, os.O_APPEND)
+            return fresh
 
-    def _record(self, name: str, kind: str, what: str, fresh: bytes) -> None:
-        file = self._files.get(name)
-        if file is None:
-            file = self._files[name] = File(self._path(name), os.O_WRONLY | os.O_APPEND)
-        site = f"{what} at {_caller()}".encode()
-        file.write(EVENT.pack(ord(kind), len(site), len(fresh)) + site + fresh)
+    def owns(self, what: str, seed: bytes) -> bool:
+        """Whether a replay leaves the program its seed: it was recorded too, in whichever thread or process,
+        so no clock made it. Which thread of a pool sets it is chance."""
+        line = f"{what} ".encode() + seed
+        if line not in self._seeds:
+            return False
+        with self._lock, self._kept():
+            if line not in self._own:
+                self._own.add(line)
+                _write(self._path("own", self._process), line + b"\n", os.O_APPEND)
+        return True
 
     def _replay(self, name: str, kind: str, what: str) -> bytes:
         asked = f"{NAMES[kind]} is asked for by {what} at {_caller()}"
-        file = self._files.get(name)
-        if file is None:
-            try:
-                file = self._files[name] = File(self._path(name), os.O_RDONLY)
-            except FileNotFoundError:
-                self.fail(f"{asked}, where nothing was asked for when it was recorded")
-        header = file.read(EVENT.size)
-        if len(header) < EVENT.size:
-            self.fail(f"the recording runs out: {asked}")
-        recorded_kind, site_length, size = EVENT.unpack(header)
-        site = file.read(site_length).decode(errors="replace")
-        if chr(recorded_kind) != kind or site.partition(" at ")[0] != what:
+        try:
+            stream = _open(self._path("streams", name), "rb")
+        except FileNotFoundError:
+            self.fail(f"{asked}, where nothing was asked for when it was recorded")
+        with stream:
+            stream.seek(self._positions.get(name, 0))
+            own = True
+            while own:
+                header = stream.read(EVENT.size)
+                if len(header) < EVENT.size:
+                    self.fail(f"the recording runs out: {asked}")
+                recorded_kind, site_length, size = EVENT.unpack(header)
+                site = stream.read(site_length).decode(errors="replace")
+                data: bytes = stream.read(size)
+                recorded = site.partition(" at ")[0]
+                own = chr(recorded_kind) == SEED and f"{recorded} ".encode() + data in self._own
+            position = self._positions[name] = stream.tell()
+        if chr(recorded_kind) != kind or recorded != what:
             self.fail(f"the program asks differently: {asked}; recorded was {site}")
-        data = file.read(size)
-        used = self._used.get(name)
-        if used is None:
-            used = self._used[name] = File(self._path(name) + ".used", os.O_WRONLY)
-        used.write_at_start(struct.pack("<Q", file.position))
+        _write(self._path("used", name), struct.pack("<Q", position))
         return data
 
     def note(self, text: str) -> None:
-        with self._kept(), _open(os.path.join(self._folder, "notes"), "a") as file:  # noqa: PTH118
+        with self._kept(), _open(self._path("notes"), "a") as file:
             file.write(text + "\n")
 
     def write_summary(self, summary: Any) -> None:
-        path = os.path.join(self._folder, "python", self._process)  # noqa: PTH118
-        with self._kept(), _open(path, "w") as file:
+        with self._kept(), _open(self._path("python", self._process), "w") as file:
             json.dump(summary, file)
 
     @contextlib.contextmanager
@@ -147,24 +125,26 @@ class Streams:
             yield
         except OSError as error:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(self._folder, "whole"))  # noqa: PTH108, PTH118
+                os.unlink(self._path("whole"))  # noqa: PTH108
             self.fail(f"{self._folder} cannot be written: {error.strerror}")
 
     def fail(self, text: str) -> NoReturn:
         """Writes the report, unless another process did, and ends the process."""
         stack = [f'  File "{file}", line {line} in {function}' for file, line, function in _frames()]
-        part = os.path.join(self._folder, f"error.part.{os.getpid()}")  # noqa: PTH118
+        part = self._path(f"error.part.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            os.close(0)  # the program may have no descriptor left, and the report needs one
         try:
             with _open(part, "w") as report:
                 report.write("\n".join([text, "Stack (most recent call first):", *stack]) + "\n")
-            os.link(part, os.path.join(self._folder, "error"))  # noqa: PTH118
+            os.link(part, self._path("error"))
         except OSError:  # another process was first, or the disk is full
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
         os._exit(REPLAY_FAILED)
 
-    def _path(self, name: str) -> str:
-        return os.path.join(self._folder, "streams", name)  # noqa: PTH118
+    def _path(self, *names: str) -> str:
+        return os.path.join(self._folder, *names)  # noqa: PTH118
 
     def _claim(self) -> str:
         """The program itself is `py-main`; programs that it starts are numbered by arrival, of all that
@@ -172,9 +152,8 @@ class Streams:
         number = 0
         while True:
             name = f"py-{_purpose():08x}.{number}" if number else "py-main"
-            path = os.path.join(self._folder, "claims", name)  # noqa: PTH118
             try:
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                os.close(os.open(self._path("claims", name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             except FileExistsError:
                 number += 1
             else:
@@ -185,7 +164,17 @@ class Streams:
 
     def _after_fork(self) -> None:
         self._process += f"-f{self._forks}"
-        self._forks, self._files, self._used, self._lock = 0, {}, {}, threading.RLock()
+        self._forks, self._positions, self._own, self._lock = 0, {}, set(), threading.RLock()
+
+
+def _write(path: str, data: bytes, more: int = 0) -> None:
+    """At the start of the file, or with O_APPEND at its end."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | more, 0o600)
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    finally:
+        os.close(descriptor)
 
 
 def start() -> None:
@@ -218,11 +207,18 @@ def _seeded(streams: Streams, name: str, original: Function) -> Function:
     return seed
 
 
-def _seeded_class(streams: Streams, name: str, original: type) -> Any:
-    """A subclass that stands for `original` in `isinstance`: what was made before, and copies, are of it."""
+def _random_state(streams: Streams, module: Any) -> Any:
+    """A subclass that stands for numpy's `RandomState` in `isinstance`: what was made before, and copies,
+    are of it. numpy's own draws bytes of the system before it takes a seed, and throws them away: in threads
+    of a pool, draws of which the order is chance."""
+    original = module.RandomState
 
-    def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807
-        original.__init__(self, *_replaced(streams, name, arguments, named), **named)  # type: ignore[misc]
+    def __init__(self: Any, seed: Any = None) -> None:  # noqa: N807
+        if _as_json(seed) is None:
+            original.__init__(self, seed)
+            return
+        original.__init__(self, module.MT19937(0))
+        original.seed(self, _seed(streams, "numpy.random.RandomState", seed))
 
     def check(name: str) -> Function:
         return lambda cls, each: getattr(type, name)(original if cls is seeded else cls, each)
@@ -247,6 +243,8 @@ def _seed(streams: Streams, name: str, value: Any) -> Any:
     text = _as_json(value)
     if text is None:
         return value  # None draws bytes of its own; generators and the like were seeded before
+    if streams.owns(name, text):
+        return value
     recorded = streams.draw(SEED, name, text)
     if recorded == text:
         return value
@@ -290,7 +288,7 @@ def _random(streams: Streams, with_bytes: bool) -> None:
 def _numpy(streams: Streams, module: Any) -> None:
     for name in ("seed", "default_rng"):
         setattr(module, name, _seeded(streams, f"numpy.random.{name}", getattr(module, name)))
-    module.RandomState = _seeded_class(streams, "numpy.random.RandomState", module.RandomState)
+    module.RandomState = _random_state(streams, module)
 
 
 def _torch(streams: Streams, limits: set[str], with_bytes: bool, module: Any) -> None:
@@ -384,7 +382,7 @@ def _caller() -> str:
     library = ("<", sys.base_prefix + os.sep)
     own = [f for f in frames if "site-packages" not in f[0] and not f[0].startswith(library)]
     file, line, _ = (own or frames)[0]
-    return f"{os.path.basename(file)}:{line}"  # noqa: PTH119
+    return f"{os.path.basename(file)[-60:]}:{line}"  # noqa: PTH119
 
 
 def _purpose() -> int:
@@ -399,4 +397,9 @@ def _purpose() -> int:
 
 
 def _clean(text: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_.+:" else "_" for c in text)
+    """What may stand in a file's name; of a long text its start and a hash."""
+    cleaned = "".join(c if c.isalnum() or c in "-_.+:" else "_" for c in text)
+    data = cleaned.encode()
+    if len(data) <= NAME_BYTES:
+        return cleaned
+    return f"{data[:NAME_BYTES].decode(errors='ignore')}_{zlib.crc32(data):08x}"

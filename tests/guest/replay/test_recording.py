@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import stat
 
@@ -5,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guest.records import bounded
 from guest.replay import recording, streams
 from guest.replay.recording import Draw, Header, NewerRecordingError, Recording, RecordingError
 
@@ -106,7 +108,7 @@ def test_an_event_that_a_killed_process_cut_off_is_left_out(tmp_path):
 def test_what_was_not_asked_for_is_left_over_unless_its_process_never_ran(tmp_path):
     streams.prepare(tmp_path, [a_draw(), a_draw(b"left"), a_draw(stream="helper.1,main")])
     first = streams.EVENT.size + len("libc.so:f") + len(b"random")
-    (tmp_path / "streams" / "main,main.used").write_bytes(first.to_bytes(8, "little"))
+    (tmp_path / "used" / "main,main").write_bytes(first.to_bytes(8, "little"))
     assert streams.left_over(tmp_path) == {"main,main": [a_draw(b"left")]}
     assert streams.never_ran(tmp_path) == ["helper.1"]
 
@@ -117,6 +119,53 @@ def test_what_the_program_itself_did_not_ask_for_is_left_over_though_it_asked_fo
     assert streams.left_over(tmp_path) == {f"{process},main": [a_draw(stream=f"{process},main")]}
 
 
-def test_a_stream_cannot_lead_out_of_the_folder(tmp_path):
-    with pytest.raises(RecordingError, match="cannot be replayed"):
-        streams.prepare(tmp_path, [a_draw(stream="../../evil")])
+def test_a_seed_that_the_program_set_by_itself_is_not_left_over_whoever_set_it(tmp_path):
+    own, clock = (
+        Draw(stream="py-main,a", kind="seed", site="random.seed at x.py:1", data=data)
+        for data in (b"7", b"1795983031")
+    )
+    streams.prepare(tmp_path, [own, clock])
+    assert set((tmp_path / "seeds").read_bytes().splitlines()) == {
+        b"random.seed 7",
+        b"random.seed 1795983031",
+    }
+    (tmp_path / "own" / "py-main-f1").write_bytes(b"random.seed 7\n")
+    assert streams.left_over(tmp_path) == {"py-main,a": [clock]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"stream": "../../evil"}, "stream"),
+        ({"stream": ".."}, "stream"),
+        ({"stream": ""}, "stream"),
+        ({"stream": "a\0b,main"}, "stream"),
+        ({"stream": f"main,{'x' * 300}"}, "stream"),
+        ({"site": "s" * 70_000}, "longer than 511 bytes"),
+        ({"kind": "guess"}, "'guess' is none of getrandom"),
+        ({"kind": "seed", "data": b"not json"}, "not a seed"),
+        ({"kind": "seed", "data": b'{"hex": "0"}'}, "not a seed"),
+    ],
+)
+def test_a_draw_that_no_process_made_is_refused_with_its_line(tmp_path, changed, told):
+    draw = dataclasses.replace(a_draw(), **changed)
+    recording.write(tmp_path / "a.rec", a_recording(a_draw(), draw))
+    with pytest.raises(RecordingError, match=rf"a\.rec, line 3: is not a draw: .*{told}"):
+        recording.read(tmp_path / "a.rec")
+
+
+@pytest.mark.parametrize("seed", ["banana", "a\0b", "-1", "4294967296", "١"])
+def test_a_hash_seed_that_python_refuses_is_refused_with_its_line(tmp_path, seed):
+    made = a_recording()
+    made = dataclasses.replace(made, header=dataclasses.replace(made.header, python_hash_seed=seed))
+    recording.write(tmp_path / "a.rec", made)
+    with pytest.raises(RecordingError, match=r"a\.rec, line 1: python_hash_seed .* is not 0 to 4294967295"):
+        recording.read(tmp_path / "a.rec")
+
+
+def test_a_recording_that_no_replay_reads_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(bounded, "RECORDING", bounded.Limit(bytes=600))
+    recording.write(tmp_path / "a.rec", a_recording(a_draw()))
+    with pytest.raises(RecordingError, match="a replay reads at most 600"):
+        recording.write(tmp_path / "b.rec", a_recording(a_draw(bytes(200))))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.rec"]

@@ -191,19 +191,70 @@ print(*(each.hex() for each in drawn), random.random())
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_stream_that_cannot_be_opened_again_leaves_no_recording(tmp_path, level):
+def test_seeds_of_the_program_stay_with_their_tasks_whichever_thread_or_process_does_them(tmp_path, level):
+    """As in pools: the arguments are the tasks of worker a and of worker b."""
     text = """
-import os
+import os, sys, threading, time
+import numpy as np
+drawn = {}
+def task(seed):
+    drawn[seed] = np.random.default_rng(seed).random(), np.random.RandomState(seed).rand()
+for name, seed in zip("ab", map(int, sys.argv[1:])):
+    thread = threading.Thread(target=task, args=(seed,), name=name)
+    thread.start(); thread.join()
+print(sorted(drawn.items()), flush=True)
+clock = [np.random.default_rng(seed).random() for seed in (5, time.time_ns(), 5, 6, time.time_ns())]
+print(clock, flush=True)
+told = []
+for seed in map(int, sys.argv[1:]):
+    out, into = os.pipe()
+    if os.fork() == 0:
+        np.random.seed(10 + seed); os.write(into, repr((seed, np.random.rand())).encode()); os._exit(0)
+    os.wait(); told.append(os.read(out, 99))
+print(sorted(told))
+"""
+    path = program(tmp_path, text)
+    first = recorded(tmp_path, level, sys.executable, path, "1", "2")
+    again = replayed(tmp_path, sys.executable, path, "2", "1")
+    assert (again.returncode, again.stdout) == (0, first.stdout), again.stderr
+    assert again.stderr.count("the recorded") == 2, "of the seeds that a clock made"
+    assert "did not run" not in again.stderr
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_any_number_of_threads_of_any_name_draw_under_a_limit_of_open_files(tmp_path, level):
+    text = """
+import os, random, resource, threading
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+drawn = []
+def work(): drawn.append(os.urandom(4).hex()); random.seed(3)
+for i in range(600):
+    thread = threading.Thread(target=work, name=f"loader {i} of {'é/' * 300}{i}")
+    thread.start(); thread.join()
+print(drawn)
+"""
+    path = program(tmp_path, text)
+    first = recorded(tmp_path, level, sys.executable, path)
+    again = replayed(tmp_path, sys.executable, path)
+    assert (again.returncode, again.stdout) == (0, first.stdout), again.stderr
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_stream_that_cannot_be_opened_leaves_no_recording(tmp_path, level):
+    text = """
+import os, resource
 os.urandom(8)
-os.closerange(3, 64)
-streams = os.environ["VBSTUDY_REPLAY_FOLDER"] + "/streams"
-for name in os.listdir(streams):
-    os.unlink(f"{streams}/{name}")
-files = [os.open("/dev/null", os.O_WRONLY) for _ in range(8)]
+resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
+files = []
+try:
+    while True: files.append(os.open("/dev/null", os.O_WRONLY))
+except OSError: pass
 os.urandom(8)
 """
     command = ("record", "--level", level, "--output", tmp_path / "run.rec", "--", sys.executable)
-    assert vbstudy(*command, program(tmp_path, text)).returncode == 6
+    done = vbstudy(*command, program(tmp_path, text))
+    assert done.returncode == 6
+    assert "cannot be written: Too many open files; raise `ulimit -n`" in done.stderr
     assert not (tmp_path / "run.rec").exists()
 
 
