@@ -27,7 +27,7 @@ def parse_message(line: bytes) -> Message:
     try:
         data = parse(line)
     except PlainJsonError as error:
-        raise ProtocolError(f"the agent sent something that is not JSON: {shown!r} ({error})") from None
+        raise ProtocolError(f"the agent sent something that cannot be read: {shown!r} ({error})") from None
     if (
         not isinstance(data, dict)
         or set(data) != {"kind", "run_id", "body"}

@@ -202,7 +202,7 @@ def _trace_program(
 )
 @click.option(
     "--runs",
-    type=click.IntRange(min=2),
+    type=click.IntRange(min=2, max=100),
     metavar="N",
     help="Runs of each operation, size, type and thread count.",
     show_default="5, quick 3",

@@ -39,6 +39,7 @@ from orchestrator.text import Say
 from orchestrator.transport.connection import LocalConnection
 
 SILENT_S, LONGEST_S = 300.0, 24 * 3600.0
+CASES = 100  # of a request, so that the answer with 100 runs of each is no larger than a message may be
 Distance = tuple[float | None, float | None, float | None, int | None]
 """Vs, Vermv, Vc, largest distance in ULPs."""
 Apart = dict[tuple[str, str, int], Distance]
@@ -153,6 +154,15 @@ class ProbeWorker:
 
     def ask(
         self, wanted: tuple[Case, ...], *, runs: int, keep: bool
+    ) -> tuple[list[CaseResult], dict[str, Any]]:
+        """The results and the environment. What is kept comes from one request, as it lies in one file."""
+        step = len(wanted) if keep else CASES
+        parts = (wanted[first : first + step] for first in range(0, len(wanted), step))
+        answers = [self._results(part, runs, keep=keep) for part in parts]
+        return [result for results, _ in answers for result in results], answers[0][1]
+
+    def _results(
+        self, wanted: tuple[Case, ...], runs: int, *, keep: bool
     ) -> tuple[list[CaseResult], dict[str, Any]]:
         request = ProbeRequest(framework=self._ask.framework, cases=wanted, runs=runs, keep=keep)
         self._client.send({"request": to_json(request), "out": self.folder})

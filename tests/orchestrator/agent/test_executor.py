@@ -118,7 +118,7 @@ def test_a_run_is_followed_and_its_files_collected(executor, into, tmp_path):
 @pytest.mark.parametrize(
     ("last_words", "error", "message"),
     [
-        (f"print('Segmentation fault', flush=True){WAIT}", ProtocolError, "not JSON: 'Segmentation"),
+        (f"print('Segmentation fault', flush=True){WAIT}", ProtocolError, "cannot be read: 'Segmentation"),
         (f"print('[1, 2]', flush=True){WAIT}", ProtocolError, "not a message"),
         (f"say('shout'){WAIT}", ProtocolError, "not a message"),
         (f"say('epoch', 'another/run'){WAIT}", ProtocolError, "got one of 'another/run'"),

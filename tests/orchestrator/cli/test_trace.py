@@ -210,6 +210,7 @@ def test_a_folder_of_probes_survives_a_kill_while_it_is_replaced(tmp_path):
         (("--dtypes", "float31"), "'float31' is none of float32, float64, bfloat16; did you mean 'float32'?"),
         (("--dtypes", ""), "'' is none of float32"),
         (("--runs", "1"), "--runs"),
+        (("--runs", "101"), "--runs"),
         (("--thread", "1,2"), "Did you mean '--threads'?"),
     ],
 )

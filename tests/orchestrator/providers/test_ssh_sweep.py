@@ -195,7 +195,10 @@ OTHER_HASH = {"log.txt": {"sha256": "0" * 64, "size_bytes": len("log.txt\n")}}
 @pytest.mark.parametrize(
     ("misdeed", "told"),
     [
-        ("print('Segmentation fault', flush=True); sys.stdin.readline()", "not JSON: 'Segmentation fault'"),
+        (
+            "print('Segmentation fault', flush=True); sys.stdin.readline()",
+            "cannot be read: 'Segmentation fault'",
+        ),
         (done(**OTHER_HASH), "log.txt does not match its SHA-256"),
         (done(**{"log.txt": ONE_BYTE}), "log.txt: is larger than the 1 bytes that were announced"),
         (done(**{"../../../escaped": ONE_BYTE}), "the manifest is wrong about ../../../escaped"),
