@@ -284,6 +284,19 @@ def test_unpacked_and_recompressed_files_load_alike(tiny: DatasetInfo, tmp_path:
     assert np.array_equal(first.train.x, second.train.x)
 
 
+def test_files_of_another_set_hide_none_in_its_subfolder_and_are_not_called_damaged(
+    tiny: DatasetInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mnist and fashion-mnist have files of the same names."""
+    write_packed(tmp_path)
+    with pytest.raises(DatasetError, match=r"ubyte.gz is of mnist: move .* into the subfolder mnist of your"):
+        datasets.load("fashion-mnist", [tmp_path])
+    fashion = dataclasses.replace(DATASETS["fashion-mnist"], files=tiny.files)
+    monkeypatch.setitem(DATASETS, "fashion-mnist", fashion)
+    write_packed(tmp_path / "fashion-mnist")
+    assert datasets.find("fashion-mnist", [tmp_path]) == tmp_path / "fashion-mnist"
+
+
 @pytest.mark.parametrize("damage", ["truncated", "other content", "not gzip"])
 def test_a_damaged_file_is_named(tiny: DatasetInfo, tmp_path: Path, damage: str) -> None:
     write_packed(tmp_path)
