@@ -108,6 +108,11 @@ def test_predictions_are_classes_scores_or_other_numbers(tmp_path):
         ("0,1,2\n0.5,0.25,0.25\n0.25,0.5,0.25\n", [0, 1]),
         ("0,1\n0,5\n1,3\n", [5, 3]),  # identifiers below pandas' numbers
         ("0,1\n1,0\n2,3\n", [1, 0, 3]),  # identifiers without a header
+        ("10,3\n11,2\n12,0\n", [3, 2, 0]),
+        (",0\n17,3\n4,1\n250,0\n", [3, 1, 0]),  # a shuffled index of pandas'
+        ("0,1\n1,0\n0,1\n", [1, 0, 1]),  # scores of 0 and 1
+        ("0,1\n0,1\n1,0\n", [1, 1, 0]),
+        ("0,1\n1.0,0.0\n0.0,1.0\n", [0, 1]),
         ("0,2,1\n1,2,0.5\n0.5,2.5,0\n", [1, 1, 1]),
         ("0\n1\n2\n", [0, 1, 2]),
     ],
