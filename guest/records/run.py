@@ -348,7 +348,8 @@ class Hashes:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
     """Seconds by the monotonic clock. `wall_s` runs from the start of the run to the end of
-    testing, data loading included; importing the framework is `import_s`, paid once a warm worker."""
+    testing, data loading and the hashing of weights included; `train_s` is without them. Importing the
+    framework is `import_s`, paid once a warm worker."""
 
     import_s: float
     data_s: float
