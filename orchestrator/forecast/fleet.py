@@ -4,21 +4,28 @@ those of `Packing`, with the times that runs are expected to take in place of ru
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from guest.records.run import RunSpec
 from orchestrator.engine.packing import Packing, Room
 from orchestrator.errors import UsageError
-from orchestrator.forecast.model import Forecast
+from orchestrator.forecast.model import Forecast, SetForecast
 from orchestrator.study.schema import Study
+
+DRAWS = 39  # a further one lies between their lowest and their highest with a probability of 38 in 40: 95 %
+DRAWN = 250_000  # runs x (hosts + 64), which is about the work of a simulation: all draws take about 10 s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetForecast:
     """`hours` is from the first start to the last end, with `hours_low` to `hours_high` about 95 % sure as
-    far as the runs' times vary; None: the time of a run is unknown (of a set in `unknown`). `bound_hours` is
-    what no schedule can be shorter than. `n_measured` runs are what the times are from."""
+    far as the runs' times vary; None: the time of a run is unknown (of a set in `unknown`), or for the
+    interval its SD, or the plan is too large to simulate it often. `bound_hours` is what no schedule can be
+    shorter than. `n_measured` runs are what the times are from."""
 
     hosts: int
     cores: int
@@ -45,55 +52,81 @@ def estimate(
 ) -> FleetForecast:
     """`to_do` are the planned runs that are not stored. Raises UsageError for guests that no host has the
     memory for."""
-    run_s = {s.set_id: s.run_s for s in forecast.sets}
-    unknown = tuple(dict.fromkeys(s.set_id for s in to_do if run_s[s.set_id] is None))
+    needed = {spec.set_id for spec in to_do}
+    sets = {s.set_id: s for s in forecast.sets if s.set_id in needed}
+    unknown = tuple(name for name, s in sets.items() if s.run_s is None)
+    others = {_workload(s): s.n_measured for s in sets.values() if s.basis.startswith("other")}
+    own = [s for s in sets.values() if s.basis == "this condition" and _workload(s) not in others]
     fleet = FleetForecast(
         hosts=hosts,
         cores=cores,
         memory_mib=memory_mib,
         runs=len(to_do),
-        n_measured=sum(s.n_measured for s in forecast.sets if s.basis == "this condition"),
+        n_measured=sum(others.values()) + sum(s.n_measured for s in own),
         unknown=unknown,
     )
     if unknown:
         return fleet
     memory = study.guest_memory_mib if memory_mib is not None else 0
-    simulated = simulate(
-        (
-            ExpectedRun(
-                run=spec.run_id,
-                group=spec.set_id,
-                needs=Room(
-                    cpus=max(spec.threads.cpus, study.engine.reserve),
-                    memory_mib=memory,
-                    whole=not study.engine.side_by_side,
-                ),
-                run_s=run_s[spec.set_id] or 0.0,
-                block=spec.repetition,
-            )
-            for spec in to_do
-        ),
-        hosts,
-        Room(cpus=cores, memory_mib=memory_mib or 0),
-    )
+    runs = [
+        ExpectedRun(
+            run=spec.run_id,
+            group=spec.set_id,
+            needs=Room(
+                cpus=max(spec.threads.cpus, study.engine.reserve),
+                memory_mib=memory,
+                whole=not study.engine.side_by_side,
+            ),
+            run_s=sets[spec.set_id].run_s or 0.0,
+            block=spec.repetition,
+        )
+        for spec in to_do
+    ]
+    room = Room(cpus=cores, memory_mib=memory_mib or 0)
+    simulated = simulate(runs, hosts, room)
     if simulated.impossible:
         raise UsageError(
             f"--memory-mib {memory_mib}: a guest of this study needs {memory} (provider.memory_mib); no host "
             "has room for one"
         )
-    hours = simulated.makespan_s / 3600
-    spread = None  # of the whole, as a share of it: that of the hours with one guest at a time
-    if forecast.hours and forecast.hours_high is not None:
-        spread = (forecast.hours_high - forecast.hours) / forecast.hours
+    low = high = None
+    spread = all(s.run_s_sd is not None for s in sets.values())
+    if spread and len(runs) * (min(hosts, len(runs)) + 64) <= DRAWN:
+        drawn = sorted(
+            (simulate(runs, hosts, room, took_s) for took_s in _draws(runs, sets)),
+            key=lambda each: each.makespan_s,
+        )
+        low, simulated, high = drawn[0].makespan_s, drawn[DRAWS // 2], drawn[-1].makespan_s
     return replace(
         fleet,
-        hours=hours,
-        hours_low=None if spread is None else max(hours * (1 - spread), 0.0),
-        hours_high=None if spread is None else hours * (1 + spread),
+        hours=simulated.makespan_s / 3600,
+        hours_low=None if low is None else low / 3600,
+        hours_high=None if high is None else high / 3600,
         bound_hours=simulated.bound_s / 3600,
         utilisation=simulated.utilisation,
         core_hours=simulated.core_hours,
     )
+
+
+def _workload(s: SetForecast) -> str:
+    return s.set_id.partition("/")[0]
+
+
+def _draws(runs: Sequence[ExpectedRun], sets: Mapping[str, SetForecast]) -> Iterator[dict[str, float]]:
+    """What each run may take: normal times around a mean and with an SD that are themselves as uncertain as
+    the measured runs leave them. On many hosts the longest runs decide, so the whole does not vary as the sum
+    does. Conditions that share their measured runs err together."""
+    rng = np.random.default_rng(1)
+    for _ in range(DRAWS):
+        drawn: dict[tuple[float, float, int], tuple[float, float]] = {}
+        by_set = {}
+        for name, s in sets.items():
+            mean_s, sd_s, n = s.run_s or 0.0, s.run_s_sd or 0.0, s.n_measured
+            if (mean_s, sd_s, n) not in drawn:
+                sd = sd_s * math.sqrt((n - 1) / rng.chisquare(n - 1))
+                drawn[mean_s, sd_s, n] = rng.normal(mean_s, sd / math.sqrt(n)), sd
+            by_set[name] = drawn[mean_s, sd_s, n]
+        yield {run.run: max(0.0, rng.normal(*by_set[run.group])) for run in runs}
 
 
 # ---- simulation ------------------------------------------------------------------------------
@@ -132,9 +165,12 @@ class Simulated:
     impossible: tuple[str, ...]
 
 
-def simulate(runs: Iterable[ExpectedRun], hosts: int, room: Room) -> Simulated:
+def simulate(
+    runs: Iterable[ExpectedRun], hosts: int, room: Room, took_s: Mapping[str, float] | None = None
+) -> Simulated:
     """Runs the plan on hosts that are alike, event by event. A guest wider than a host takes all its cores,
-    as in a sweep. Every time is exact: there is no start of guests, no dispatch, no transfer."""
+    as in a sweep. Runs take what is expected of them, or `took_s`. There is no start of guests, no dispatch,
+    no transfer."""
     packing = Packing()
     expected: dict[str, ExpectedRun] = {}
     impossible: dict[str, None] = {}
@@ -144,7 +180,9 @@ def simulate(runs: Iterable[ExpectedRun], hosts: int, room: Room) -> Simulated:
             continue
         expected[run.run] = run
         packing.add(run.group, run.run, run.needs, run.run_s, block=run.block)
-    for number in range(hosts):
+    if took_s is None:
+        took_s = {name: run.run_s for name, run in expected.items()}
+    for number in range(min(hosts, len(expected))):  # more would be idle
         packing.add_host(f"host-{number + 1:04d}", room)
     starts: list[Start] = []
     ends: list[tuple[float, str, str]] = []  # a heap of (when, run, host)
@@ -152,7 +190,7 @@ def simulate(runs: Iterable[ExpectedRun], hosts: int, room: Room) -> Simulated:
     while True:
         for name, host in packing.start():
             starts.append(Start(run=name, host=host, at_s=at_s))
-            heapq.heappush(ends, (at_s + expected[name].run_s, name, host))
+            heapq.heappush(ends, (at_s + took_s[name], name, host))
         if not ends:
             break
         at_s = ends[0][0]
@@ -161,10 +199,10 @@ def simulate(runs: Iterable[ExpectedRun], hosts: int, room: Room) -> Simulated:
             packing.ended(host, name)
     cores = hosts * room.cpus
     core_s = sum(
-        (room.cpus if run.needs.whole else min(run.needs.cpus, room.cpus)) * run.run_s
-        for run in expected.values()
+        (room.cpus if run.needs.whole else min(run.needs.cpus, room.cpus)) * took_s[name]
+        for name, run in expected.items()
     )
-    longest_s = max((run.run_s for run in expected.values()), default=0.0)
+    longest_s = max((took_s[name] for name in expected), default=0.0)
     return Simulated(
         starts=tuple(starts),
         makespan_s=at_s,

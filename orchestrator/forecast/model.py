@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Literal
 
 from analysis.load.runs import workload_text
-from guest.records.run import RECORD, RunRecord, RunSpec, Seeds
+from guest.machine import threads
+from guest.records.run import RECORD, Framework, RunRecord, RunSpec, Seeds
 from orchestrator.cores.leases import host_cores
 from orchestrator.inventory import guest_for
 from orchestrator.store.store import Store
@@ -27,17 +28,20 @@ Basis = Literal["this condition", "other conditions of the workload", "nothing y
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
     """What a stored run took. `run_s` runs from handing it out to publishing it, without the import of
-    the framework, which the first run of each warm worker waits for and which would distort small samples."""
+    the framework, which the first run of each warm worker waits for and which would distort small samples:
+    `import_s`, 0 for a run of no warm worker."""
 
     spec: RunSpec
     run_s: float
     size_bytes: int
     values: dict[tuple[str, str], float]  # by (metric, view)
+    import_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetForecast:
-    """One condition. `run_s` is the mean of n_measured runs, `hours` of those to do; None: unknown."""
+    """One condition. `run_s` is the mean of n_measured runs, `hours` of those to do, with the
+    import of the framework where they are the first to need a warm worker; None: unknown."""
 
     set_id: str
     planned: int
@@ -112,6 +116,7 @@ def stored_run(record: RunRecord, record_bytes: int) -> StoredRun:
             for view, scores in (("last", result.last), ("selected", result.selected))
             for metric, value in scores.items()
         },
+        import_s=times.import_s if times.warm else 0.0,
     )
 
 
@@ -160,12 +165,14 @@ def forecast(
     """From planned and stored runs; those of other settings tell nothing. `sd` is used instead of that of the
     stored runs."""
     done = {run.spec.run_id for run in stored}
+    imports_s = _imports_s((spec for spec in specs if spec.run_id not in done), stored)
     settings = {(spec.workload, spec.isa) for spec in specs}
     stored = [run for run in stored if (run.spec.workload, run.spec.isa) in settings]
     sets = _grouped(specs)
     measured = [_measured(set_id, group, stored) for set_id, group in sets.items()]
     estimated = tuple(
-        _set(set_id, group, like, done) for (set_id, group), like in zip(sets.items(), measured, strict=True)
+        _set(set_id, group, like, done, imports_s.get(set_id, 0.0))
+        for (set_id, group), like in zip(sets.items(), measured, strict=True)
     )
     hours = _total([s.hours for s in estimated])
     spread = _spread_hours(zip(estimated, measured, strict=True)) if hours is not None else None
@@ -203,7 +210,27 @@ def _measured(set_id: str, specs: list[RunSpec], stored: Sequence[StoredRun]) ->
     return own or [run for run in stored if run.spec.workload.name == specs[0].workload.name]
 
 
-def _set(set_id: str, specs: list[RunSpec], like: list[StoredRun], done: set[str]) -> SetForecast:
+def _imports_s(to_do: Iterable[RunSpec], stored: Sequence[StoredRun]) -> dict[str, float]:
+    """By condition, what warm workers take to import their frameworks: one for each guest and environment of
+    runs to do (`threads.environment`), counted where the first of them is."""
+    known: dict[Framework | None, list[float]] = {}
+    for run in stored:
+        if run.import_s:
+            known.setdefault(run.spec.workload.framework, []).append(run.import_s)
+    mean_s = {framework: statistics.fmean(each) for framework, each in known.items()}
+    found, workers = defaultdict[str, float](float), set()
+    for spec in to_do:
+        framework = spec.workload.framework
+        worker = guest_for(spec), framework, frozenset(threads.environment(spec, cpu_vendor="").items())
+        if worker not in workers:
+            workers.add(worker)
+            found[spec.set_id] += mean_s.get(framework, 0.0)
+    return found
+
+
+def _set(
+    set_id: str, specs: list[RunSpec], like: list[StoredRun], done: set[str], imports_s: float
+) -> SetForecast:
     own = any(run.spec.set_id == set_id for run in like)
     to_do = sum(spec.run_id not in done for spec in specs)
     run_s = statistics.fmean(run.run_s for run in like) if like else None
@@ -217,7 +244,7 @@ def _set(set_id: str, specs: list[RunSpec], like: list[StoredRun], done: set[str
         run_s=run_s,
         run_s_sd=statistics.stdev(run.run_s for run in like) if len(like) > 1 else None,
         run_bytes=size,
-        hours=0.0 if to_do == 0 else None if run_s is None else to_do * run_s / 3600,
+        hours=0.0 if to_do == 0 else None if run_s is None else (to_do * run_s + imports_s) / 3600,
         size_bytes=0.0 if to_do == 0 else None if size is None else to_do * size,
     )
 

@@ -114,7 +114,9 @@ def totals(forecast: Forecast) -> list[str]:
     if forecast.to_do and forecast.hours is not None:
         text = f"time    {hours(forecast.hours)} with one guest at a time"
         if forecast.hours_low is not None and forecast.hours_high is not None:
-            text += f" (95 %: {hours(forecast.hours_low)} to {hours(forecast.hours_high)})"
+            others = any(s.to_do and s.basis.startswith("other") for s in forecast.sets)
+            like = ", if conditions without runs take as long as the others" if others else ""
+            text += f" (95 %: {hours(forecast.hours_low)} to {hours(forecast.hours_high)}{like})"
         else:
             text += " (spread unknown until two runs are done)"
         if forecast.hours_at_best is not None and forecast.hours_at_best < forecast.hours:
@@ -137,7 +139,7 @@ def totals(forecast: Forecast) -> list[str]:
 
 def fleet_text(fleet: FleetForecast) -> str:
     """A line about a fleet."""
-    what = f"fleet   {fleet.hosts} hosts with {fleet.cores} cores: "
+    what = f"fleet   {counted(fleet.hosts, 'host')} with {counted(fleet.cores, 'core')}: "
     if fleet.hours is None:
         return what + f"unknown until one run is done of {', '.join(fleet.unknown)}"
     text = f"{what}{counted(fleet.runs, 'run')} in {hours(fleet.hours)}"
@@ -145,7 +147,8 @@ def fleet_text(fleet: FleetForecast) -> str:
         text += f" (95 %: {hours(fleet.hours_low)} to {hours(fleet.hours_high)})"
     text += f", no schedule is shorter than {hours(fleet.bound_hours)}; "
     text += f"{fleet.utilisation or 0:.0%} of {fleet.core_hours:.4g} core-hours used"
-    return text + f"; times from {counted(fleet.n_measured, 'run')}, without starting guests and moving files"
+    text += f"; times from {counted(fleet.n_measured, 'run')}, without starting guests, importing frameworks"
+    return text + " and moving files"
 
 
 def hours(value: float | None) -> str:

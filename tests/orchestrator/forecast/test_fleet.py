@@ -1,12 +1,14 @@
 """What a fleet takes: by hand, through the command line, and against real sweeps."""
 
 import json
+import random
 from datetime import datetime
 
 import pytest
 
 from orchestrator.engine.packing import Room
 from orchestrator.errors import UsageError
+from orchestrator.forecast import fleet as fleets
 from orchestrator.forecast.fleet import ExpectedRun, estimate, simulate
 from orchestrator.forecast.text import fleet_text
 from orchestrator.study.schema import parse
@@ -40,16 +42,51 @@ def test_hours_and_utilisation_by_hand():
     text = fleet_text(found)
     assert "2 runs in 1 h 30 min (95 %: 1 h 30 min to 1 h 30 min), no schedule is shorter than 60 m" in text
     assert "67% of 3 core-hours used; times from 4 runs" in text
-    assert fleet(planned, stored, hosts=2).hours == pytest.approx(1.0)
+    two = fleet(planned, stored, hosts=2)
+    assert two.hours == pytest.approx(1.0)
+    assert fleet_text(found).startswith("fleet   1 host with 2 cores: ")
+    assert fleet_text(two).startswith("fleet   2 hosts with 2 cores: ")
 
 
-def test_the_spread_of_the_runs_is_the_spread_of_the_whole():
-    planned = test_model.specs(cpus=(1,), runs=4)
-    stored = [test_model.run(planned[0], run_s=8.0), test_model.run(planned[1], run_s=12.0)]
-    report = test_model.estimated(planned, stored)
-    found = fleet(planned, stored)
-    assert found.hours == pytest.approx(10 / 3600)
-    assert found.hours_high == pytest.approx(found.hours * report.hours_high / report.hours)
+def with_runs_that_vary(rng, runs=30):
+    """Runs of 600 s, SD 120: 30 are done, 50 are to do."""
+    planned = test_model.specs(cpus=(2,), runs=80)
+    return planned, [test_model.run(spec, run_s=rng.gauss(600, 120)) for spec in planned[:runs]]
+
+
+def test_on_as_many_hosts_as_runs_the_longest_run_decides():
+    found = fleet(*with_runs_that_vary(random.Random(1)), hosts=100_000)
+    longest = (600 + 2.25 * 120) / 3600  # 2.25 SD: the mean of the largest of 50 normal numbers
+    assert found.hours == pytest.approx(longest, rel=0.05)
+    assert found.hours_low < longest < found.hours_high
+    assert found.core_hours == pytest.approx(2 * 100_000 * found.hours)
+    assert found.utilisation == pytest.approx(50 * 600 / (100_000 * found.hours * 3600), rel=0.1)
+
+
+@pytest.mark.parametrize("hosts", [1, 5, 50])
+def test_about_95_percent_of_the_times_are_in_the_interval(hosts):
+    rng, inside = random.Random(1), 0
+    for _ in range(16):
+        found = fleet(*with_runs_that_vary(rng), hosts=hosts)
+        runs = [
+            ExpectedRun(run=str(n), group="a", needs=Room(cpus=2), run_s=rng.gauss(600, 120))
+            for n in range(50)
+        ]
+        inside += found.hours_low <= simulate(runs, hosts, Room(cpus=2)).makespan_s / 3600 <= found.hours_high
+    assert inside >= 13
+
+
+def test_a_plan_too_large_to_simulate_often_has_no_interval(monkeypatch):
+    planned, stored = with_runs_that_vary(random.Random(1))
+    monkeypatch.setattr(fleets, "DRAWN", 50 * (5 + 64) - 1)
+    assert fleet(planned, stored, hosts=4).hours_low is not None
+    assert fleet(planned, stored, hosts=5).hours_low is None
+
+
+def test_only_runs_are_counted_that_times_are_from():
+    planned = test_model.specs(cpus=(1, 2), runs=2) + test_model.specs(cpus=(1, 2), runs=2, name="other")
+    stored = [test_model.run(spec) for spec in [*planned[:3], planned[4]]]
+    assert fleet(planned, stored).n_measured == 1 + 1, "nothing is to do of one condition with two runs"
 
 
 def test_without_a_run_of_a_set_the_fleet_is_unknown_and_the_set_is_named():

@@ -89,6 +89,19 @@ def test_hours_and_disk_are_those_of_the_runs_to_do_with_their_spread():
     assert full.hours is not None
     assert full.hours_high == pytest.approx(full.hours + spread, rel=1e-5)
     assert full.hours_low == pytest.approx(full.hours - spread)
+    assert "as long as the others" not in totals(full)[0]
+
+
+def test_each_warm_worker_with_runs_to_do_imports_its_framework_once():
+    planned = specs(cpus=(1, 2, 4), runs=3) + specs(cpus=(1,), runs=3, name="same worker")
+    done = [dataclasses.replace(run(spec, run_s=1.0), import_s=4.0) for spec in planned[:4] + planned[-3:-1]]
+    report = estimated(planned, done)
+    assert [s.hours for s in report.sets] == pytest.approx(
+        [0, (2 + 4) / 3600, (3 + 4) / 3600, (1 + 4) / 3600]
+    )
+    assert report.hours == pytest.approx(18 / 3600)
+    again = estimated(planned, [*done[:2], *done[3:]])
+    assert [s.hours for s in again.sets][::3] == pytest.approx([(1 + 4) / 3600, 1 / 3600])
 
 
 def test_a_set_without_runs_is_estimated_from_the_workloads_others_and_says_so():
@@ -107,6 +120,7 @@ def test_sets_that_share_their_measured_runs_err_together():
     assert (report.to_do, report.hours) == (37, pytest.approx(3700 / 3600))
     spread = 4.30265 * math.sqrt(37 * 10**2 + 37**2 * 10**2 / 3) / 3600  # t of two degrees of freedom
     assert report.hours_high == pytest.approx(report.hours + spread, rel=1e-5)
+    assert ", if conditions without runs take as long as the others)" in totals(report)[0]
 
 
 def test_about_95_percent_of_the_totals_are_in_the_interval_of_three_runs():
@@ -195,7 +209,8 @@ def test_the_import_that_the_first_run_of_a_worker_waited_for_is_not_counted(tmp
     record = factories.record(factories.spec(), factories.result(factories.fill(tmp_path)))
     times = dataclasses.replace(record.result.timings, import_s=1.0, wall_s=wall_s, warm=warm)
     waited = dataclasses.replace(record, result=dataclasses.replace(record.result, timings=times))
-    assert stored_run(waited, 100).run_s == run_s
+    found = stored_run(waited, 100)
+    assert (found.run_s, found.import_s) == (run_s, float(warm))
 
 
 def test_cpu_models_are_families_of_their_own():
