@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
 
-def folder() -> Path:
-    """`vbstudy` in the user's cache (XDG Base Directory Specification). It need not exist."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "vbstudy"
-
-
 class CacheError(Exception):
     """The cache cannot be written; the text states what to do."""
+
+
+def home() -> Path:
+    """The user's home folder; where none is known (in containers of a user without a name), a private one in
+    the temporary folder. Raises CacheError where another user took that."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        path = Path(tempfile.gettempdir()) / f"vbstudy-home-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    seen = path.lstat()
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & 0o077:
+        raise CacheError(f"no home folder is known, and {path} is not only this user's; set HOME")
+    return path
+
+
+def base() -> Path:
+    """The cache of all programs of the user (XDG Base Directory Specification)."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    return Path(named) if named else home() / ".cache"
+
+
+def folder() -> Path:
+    """`vbstudy` in the user's cache. It need not exist."""
+    return base() / "vbstudy"
 
 
 def folder_beside(target: Path) -> tempfile.TemporaryDirectory[str]:

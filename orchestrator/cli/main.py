@@ -36,11 +36,13 @@ from orchestrator.errors import (
     EXIT_INTERRUPTED,
     STORAGE_ERRNOS,
     DefectError,
+    PrerequisiteError,
     UsageError,
     VbstudyError,
     storage_error,
 )
 from vbstudy import __version__
+from vbstudy.caches import CacheError
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -158,6 +160,8 @@ def _unforeseen(error: Exception) -> VbstudyError:
         return UsageError(f"{error.filename2 or error.filename}: {error.strerror}")
     if isinstance(error, FileNotFoundError) and not error.filename and not _has_current_folder():
         return UsageError("the current folder was removed; change to another one")
+    if isinstance(error, CacheError):
+        return PrerequisiteError(str(error))
     text = f"vbstudy {__version__}, Python {sys.version}\n{shlex.join(sys.argv)}\n"
     text += "".join(traceback.format_exception(error))
     try:

@@ -17,6 +17,7 @@ from guest.machine.folders import make_writable, remove_folder
 from orchestrator.errors import STORAGE_ERRNOS, UnmetError, UsageError
 from orchestrator.files import temporary_place
 from orchestrator.study.snapshots import SKIPPED
+from vbstudy import caches
 
 COPY_LIMIT_BYTES = 2 << 30
 TEMPORARY = re.compile(r"vbstudy-[a-z]+-[a-z0-9_]{8}")  # a folder that `tempfile` made for us
@@ -99,14 +100,14 @@ def notes_of_links(folder: Path) -> tuple[str, ...]:
 def notes_of_others(files: Iterable[tuple[str, Path]]) -> tuple[str, ...]:
     """On files (name, path) that a program wrote outside of its folder, but for what is no result: temporary
     files, caches and settings of libraries, their logs and locks."""
-    caches = (Path(tempfile.gettempdir()), Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"))
+    passing = (Path(tempfile.gettempdir()), caches.base())
     found = [
         CHANGING.sub("*", name)
         for name, path in files
         if name.startswith("..")
         or not (
             path.suffix in PASSING
-            or any(map(path.is_relative_to, caches))
+            or any(map(path.is_relative_to, passing))
             or any(part.startswith(".") for part in path.parts)
         )
     ]

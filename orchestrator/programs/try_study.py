@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -23,6 +24,7 @@ from orchestrator.programs.try_files import Role
 from orchestrator.programs.try_report import Report
 from orchestrator.programs.try_runs import framework_of, in_place
 from orchestrator.programs.try_verdicts import NUMBER, Compared
+from vbstudy import caches
 
 SCHEMA_VERSION = 1
 METRICS, NAMES = 3, 1000  # losses and scores that become metrics, and that these are known apart from
@@ -47,7 +49,6 @@ class Tried:
 def note(report: Report, folder: Path, threads: Sequence[int]) -> None:
     """Kept for `vbstudy init --from-try`; a folder that cannot be written is no error of `try`."""
     every = [each for verdict in report.verdicts for each in verdict.compared]
-    path = _path()
     tried = Tried(
         schema_version=SCHEMA_VERSION,
         folder=str(folder),
@@ -63,17 +64,16 @@ def note(report: Report, folder: Path, threads: Sequence[int]) -> None:
         weights=_file(every, Role.WEIGHTS),
         predictions=_file(every, Role.PREDICTIONS),
     )
-    try:
+    with contextlib.suppress(OSError, caches.CacheError):
+        path = _path()
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, seal(tried), 0o600)  # a command line may hold what is private
-    except OSError:
-        return
 
 
 def _path() -> Path:
     """What was done stands in the user's state (XDG Base Directory Specification)."""
     base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "vbstudy" / "tried.json"
+    return (Path(base) if base else caches.home() / ".local" / "state") / "vbstudy" / "tried.json"
 
 
 def _file(every: Sequence[Compared], role: Role) -> str:

@@ -12,6 +12,7 @@ from guest.records.run import MetricSource
 from orchestrator.programs import try_study
 from orchestrator.programs.try_study import Tried, study
 from orchestrator.study import schema
+from vbstudy import caches
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 # What `try` names: numbers that are printed, with or without their place, and those in files.
@@ -139,3 +140,9 @@ def test_what_was_tried_is_for_its_owner_alone_also_while_it_is_written(tmp_path
     try_study.note(report, tmp_path, [1, 2])
     assert try_study.last().command == report.command
     assert [*seen, (tmp_path / "vbstudy" / "tried.json").stat().st_mode & 0o777] == [0o600, 0o600]
+
+
+def test_where_it_cannot_be_noted_what_was_tried_the_answer_is_not_lost(tmp_path, monkeypatch):
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(caches, "home", lambda: (_ for _ in ()).throw(caches.CacheError("no home")))
+    try_study.note(SimpleNamespace(verdicts=(), command=("a",), seed=1, software={}), tmp_path, [1])
