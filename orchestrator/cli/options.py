@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from orchestrator.errors import (
     STORAGE_ERRNOS,
@@ -73,6 +74,18 @@ SECURITY = click.option("--security", type=click.Path(path_type=Path),
                         help="A TOML file with ca, cert and key for a tls:// scheduler.")  # fmt: skip
 
 
+class Words(click.types.UnprocessedParamType):
+    """A program and its arguments: the tab key completes files."""
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
+
+
 class ProgramCommand(click.Command):
     """A command that takes a user's program, behind `--` where it could be mistaken."""
 
@@ -84,12 +97,17 @@ class ProgramCommand(click.Command):
         dashes = args.index("--") if "--" in args else len(args)
         begins = dashes - len(self._undashed(ctx, args[:dashes]))
         program = args[begins:] if begins < dashes else args[dashes + 1 :]
-        if dashes < len(args) and not program:
+        if dashes < len(args) and not program and not ctx.resilient_parsing:
             raise click.UsageError("no program is named after `--`: write -- python train.py", ctx)
-        if program:
+        if program or dashes < len(args):
             ctx.meta[PROGRAM] = tuple(program)
         args = args[:begins]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if PROGRAM in ctx.meta:
+            return [CompletionItem(incomplete, type="file")]
+        return super().shell_complete(ctx, incomplete)
 
     def _undashed(self, ctx: click.Context, args: list[str]) -> list[str]:
         """A program without `--` before it: what begins with a word that is no option and no stored run."""
@@ -236,7 +254,8 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort):
-            raise Stopped(KEPT if ctx.invoked_subcommand in RESUMED else "") from None
+            kept = ctx.invoked_subcommand in RESUMED and PROGRAM not in ctx.meta
+            raise Stopped(KEPT if kept else "") from None
         except BrokenPipeError:
             # The reader (`| head`) has enough: click would end with 1. What is still flushed goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,6 +16,7 @@ from orchestrator.cli.options import (
     CommandFailed,
     FiniteRange,
     Options,
+    Words,
     counts,
     note_misplaced,
     print_json,
@@ -63,7 +64,7 @@ CHECKED = ("bitwise", "predictions", "metric")  # LEVELS of try_verdicts, too he
 @click.option("--disk-limit", "disk_gib", type=FiniteRange(0, min_open=True), default=10.0,
               metavar="GIB",
               help="The most GiB that one run may write.")  # fmt: skip
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, required=True, type=Words())
 @click.pass_obj
 def try_(
     options: Options,
@@ -167,7 +168,7 @@ def try_(
               help="threads: the bits still depend on the CPU and torch's version; machine: in float32 they "
                    "do not, except in linear algebra, FFT and other operations that --strict "
                    "refuses.")  # fmt: skip
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, required=True, type=Words())
 @click.pass_obj
 def exact(
     options: Options, threads: int | None, strict: bool, level: Level, command: tuple[str, ...]
@@ -197,7 +198,7 @@ def exact(
               help="What records: a preloaded library (all random bytes), Python alone, or the "
               "first that works.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite an existing recording.")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, required=True, type=Words())
 @click.pass_obj
 def record(options: Options, output: Path, level: str, force: bool, command: tuple[str, ...]) -> None:
     """Run a program and record the random numbers that it draws.
@@ -230,7 +231,7 @@ def record(options: Options, output: Path, level: str, force: bool, command: tup
 
 @click.command(context_settings=PROGRAM)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, required=True, type=Words())
 @click.pass_obj
 def replay(options: Options, file: Path, command: tuple[str, ...]) -> None:
     """Run a program with the random numbers of a recording.

@@ -17,6 +17,7 @@ from orchestrator.cli.options import (
     TIMEOUT,
     Options,
     ProgramCommand,
+    Words,
     counts,
     note_misplaced,
     print_json,
@@ -43,7 +44,7 @@ NOT_ALL = "an operation differs, and not all of its inputs can be compared"
 
 
 @click.command(cls=ProgramCommand)
-@click.argument("runs", nargs=-1, metavar="[RUN_A RUN_B | -- PROGRAM ...]")
+@click.argument("runs", nargs=-1, type=Words(), metavar="[RUN_A RUN_B | -- PROGRAM ...]")
 @click.option("--cpus", callback=counts, metavar="N,M", help="The two CPU counts to compare.")
 @click.option("--workload", metavar="NAME", help="A workload of the study.", show_default="the first")
 @click.option("--framework", type=click.Choice(["torch", "tensorflow"]), show_default="the workload's",

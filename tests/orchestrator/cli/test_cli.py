@@ -141,7 +141,8 @@ def complete(shell_words: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-m", "vbstudy"], env=environment, capture_output=True, text=True, check=True
     )
-    return [line.split(",")[1] for line in done.stdout.splitlines()]
+    assert done.stderr == ""
+    return [line.partition("plain,")[2] or line for line in done.stdout.splitlines()]
 
 
 def test_the_tab_key_completes_commands_and_options():
@@ -151,6 +152,33 @@ def test_the_tab_key_completes_commands_and_options():
     assert complete("vbstudy sw") == ["sweep"]
     assert complete("vbstudy sweep --unt") == ["--until"]
     assert complete("vbstudy status --js") == ["--json"]
+
+
+@pytest.mark.parametrize(
+    "command", ["try --", "exact --", "replay a.rec --", "harden --runs 3 --", "trace --", "trace"]
+)
+def test_the_tab_key_completes_the_files_of_a_program(command):
+    assert complete(f"vbstudy {command} python tr") == ["file,tr"]
+
+
+@pytest.mark.parametrize("command", ["try", "harden", "trace"])
+def test_the_tab_key_behind_dashes_prints_no_error(command):
+    assert "--cpus" in complete(f"vbstudy {command} --")
+    assert complete(f"vbstudy {command} -- {{}}") == ["file,{}"]
+
+
+@pytest.mark.parametrize(
+    ("command", "kept"), [("harden", True), ("harden -- python t.py", False), ("try -- python t.py", False)]
+)
+def test_a_command_that_is_stopped_promises_to_continue_only_where_runs_are_kept(
+    study, monkeypatch, capsys, command, kept
+):
+    def stop(_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Options, "store", stop)
+    assert cli.run(["-C", str(study), *command.split()]) == 130
+    assert ("finished runs are kept" in capsys.readouterr().err) == kept
 
 
 @pytest.mark.parametrize(
