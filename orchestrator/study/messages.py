@@ -19,7 +19,7 @@ def explain(error: Any, tables: Mapping[str, type[BaseModel]], data: Any, text: 
     location, value = _keys(error, data), error["input"]
     if error["type"] == "union_tag_invalid":
         location, value = [*location, "kind"], error["ctx"]["tag"]
-    line = line_of(text, location)
+    line = line_of(text, location or _named(_message(error, value), data))
     where = f"{source}:{line}" if line else source
     key = _dotted(location)
     if error["type"] == "missing":
@@ -35,6 +35,17 @@ def explain(error: Any, tables: Mapping[str, type[BaseModel]], data: Any, text: 
     if isinstance(value, dict):
         return f"{where}: {key}: {message}"
     return f"{where}: {key} = {_shown(value)}: {message}"
+
+
+def _named(message: str, data: Any) -> list[Any]:
+    """Where the error of a whole study is: at the key that its text begins with, or the workload that it
+    names."""
+    if key := re.match(r"\[?([a-z_]+(?:\.[a-z_]+)*)\]? (?:= |sets )", message):
+        return list(key[1].split("."))
+    if name := re.search(r"workload(?:s are named)? '([^']+)'", message):
+        found = [index for index, each in enumerate(data["workload"]) if each.get("name") == name[1]]
+        return ["workload", found[-1]] if found else []
+    return []
 
 
 def _keys(error: Any, data: Any) -> list[Any]:

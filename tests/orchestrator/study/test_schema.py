@@ -231,6 +231,20 @@ def test_the_line_of_the_second_workload_is_found():
     assert message(text).startswith("study.toml:8: workload[1].dataset = 'nowhere'")
 
 
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        (f"{MINIMAL}\n[analysis]\nmargin = 1\n", "6: analysis.margin = 1: "),
+        (f'{MINIMAL}\n[analysis]\nprimary = "auc"\n', "6: analysis.primary = 'auc': "),
+        (f'{MINIMAL}\nname = "a"\n{MINIMAL}name = "a"\n', "6: two workloads are named 'a'"),
+        (f'{MINIMAL}name = "a"\n{MINIMAL}name = "b"\nvariants = ["exact"]\n', "5: workload 'b' has variants"),
+        (f"seeds = 5\nvariants = ['default']\n{MINIMAL}", " 5 seeds are crossed"),
+    ],
+)
+def test_errors_of_several_keys_name_the_line_of_the_one_that_they_begin_with(text, begins):
+    assert message(text).startswith(f"study.toml:{begins}")
+
+
 def test_a_wrong_entry_is_told_once():
     assert len(message(MINIMAL + 'framework = "torhc"\n').splitlines()) == 1
 
