@@ -168,8 +168,8 @@ def export(options: Options, target: Path, form: str | None, without_projects: b
     """Export the study as an archive, Parquet tables or MLflow runs.
 
     \b
-    TARGET.zip        its runs and all other results; the same study gives the same
-                      bytes
+    TARGET.zip        its runs and all other results; the same study gives the
+                      same bytes
     TARGET.parquet    a folder of its tables as Parquet files (extra `parquet`)
     mlruns            MLflow's file store; under another name with --format mlflow
     """

@@ -178,13 +178,17 @@ class Options:
     def study(self) -> Study:
         from orchestrator.study import schema
 
-        return schema.load(self.store().study_file)
+        store = self.store()
+        check_not_lost(store)
+        return schema.load(store.study_file)
 
     def study_or_default(self) -> Study:
         """The study's file, or the default study where there is none."""
         from orchestrator.study import schema, template
 
-        if self.store().study_file.exists():
+        store = self.store()
+        check_not_lost(store)
+        if store.study_file.exists():
             return self.study()
         return schema.parse(template.for_this_host("study", (1, 2, 4, 8)))
 
@@ -302,6 +306,20 @@ def _script(path: Path) -> str:
             return file.read(1 << 20)
     except (OSError, ValueError):
         return ""
+
+
+def check_not_lost(store: Store) -> None:
+    """Raises UsageError for runs without a study file: that of another study is none for them."""
+    if store.study_file.exists():
+        return
+    from analysis.load.runs import run_folders
+    from guest.records.run import RECORD
+
+    if any((each / RECORD).is_file() for each in run_folders(store.directory)):
+        raise UsageError(
+            f"{store.study_file}: there are runs here and no study file; `vbstudy report` has one "
+            'that is made from them, under "To copy"'
+        )
 
 
 def check_begun(store: Store) -> None:

@@ -61,9 +61,8 @@ CHECKED = ("bitwise", "predictions", "metric")  # LEVELS of try_verdicts, too he
 @click.option("--against", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Compare with what --save wrote on another machine.")  # fmt: skip
 @TIMEOUT
-@click.option("--disk-limit", "disk_gib", type=FiniteRange(0, min_open=True), default=10.0,
-              metavar="GIB",
-              help="The most GiB that one run may write.")  # fmt: skip
+@click.option("--disk-limit", "disk_gib", type=FiniteRange(0.001, 1e6), default=10.0, metavar="GIB",
+              help="The most GiB that one run may write, from 0.001.")  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=Words())
 @click.pass_obj
 def try_(

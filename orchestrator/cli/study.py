@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 import click
 
 from guest.records.printable import counted
-from orchestrator.cli.options import CommandFailed, Options, counts, note_edited, print_json, result, stdout
+from orchestrator.cli.options import (
+    CommandFailed,
+    Options,
+    check_not_lost,
+    counts,
+    note_edited,
+    print_json,
+    result,
+    stdout,
+)
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,6 +98,7 @@ def provision(options: Options, cpus: tuple[int, ...] | None, provider: str | No
         )
 
     with store.lock("vbstudy provision"):
+        check_not_lost(store)
         if not store.study_file.exists():
             _write_default_study(store, cpus or (1, 2, 4, 8))
             report(f"wrote {store.study_file}")

@@ -21,6 +21,7 @@ from tests.orchestrator.study.test_edited import AS_RUN, change
 from tests.orchestrator.sweep.test_watch import LIVE
 
 WATCH = "a sweep is running"
+MADE = 'has one that is made from them, under "To copy"'
 
 
 @pytest.fixture
@@ -183,6 +184,10 @@ def test_a_lost_study_file_is_made_from_the_runs(vbstudy, study):
     shown = vbstudy("analyze")
     assert f"vbstudy report # {MISSING}" in shown
     assert "vbstudy sweep" not in shown
+    for command in ("status", "sweep", "provision"):
+        lost = f"there are runs here and no study file; `vbstudy report` {MADE}"
+        assert lost in vbstudy(command)
+        assert not (study / "study.toml").exists(), "a default study would be one of another program"
     (study / "study.toml").write_text(recipe(load_study(study)).study_file)
     assert tomllib.loads((study / "study.toml").read_text())["cpus"] == [1, 2]
     assert edited(Store(study)) == ""

@@ -205,6 +205,7 @@ def test_a_program_that_fails_ends_with_one_and_its_last_lines(tmp_path, capsys)
             1,
             "--disk-limit allows 1",
         ),
+        (["try", "--disk-limit", "1e300", "--", "true"], 2, "is not in the range 0.001<=x<="),
         (["try", "--disk-limit", "nan", "--", "true"], 2, "'nan' is not a finite number"),
         (["try", "--timeout", "inf", "--", "true"], 2, "'inf' is not a finite number"),
         (["try", "--timeout", "-1", "--", "true"], 2, "-1.0 is not in the range x>0"),
