@@ -8,6 +8,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+PREFIX = "building-"  # of folders in which something is made
+
 
 class CacheError(Exception):
     """The cache cannot be written; the text states what to do."""
@@ -44,7 +46,7 @@ def folder_beside(target: Path) -> tempfile.TemporaryDirectory[str]:
     Raises CacheError."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryDirectory(dir=target.parent)
+        return tempfile.TemporaryDirectory(prefix=PREFIX, dir=target.parent)
     except OSError as error:
         raise CacheError(
             f"{target.parent}: what is compiled cannot be kept there: {error.strerror}; let XDG_CACHE_HOME "

@@ -115,8 +115,8 @@ def kept(folder: Path) -> bool:
 def why_not_kept(folder: Path) -> str:
     """In the system's words, unless they could not be written either."""
     report = folder / "error"
-    told = report.read_text(errors="replace").partition("\n")[0] if report.exists() else ""
-    why = told.partition(" cannot be written: ")[2] or "the disk is full, or limited"
+    first = report.read_text(errors="replace").partition("\n")[0] if report.exists() else ""
+    why = first.partition(" cannot be written: ")[2] or "the disk is full, or limited"
     return f"what the program draws cannot be written: {why}"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import hashlib
 import os
 import platform
@@ -104,7 +105,8 @@ def load() -> Compiled:
         return Compiled(path)
     except OSError as error:  # it may come from a machine with newer system libraries
         try:
-            _compile(path)
+            with _alone(path):
+                _compile(path)
             return Compiled(path)
         except (ExactError, OSError) as again:
             raise ExactError(f"{path} cannot be loaded ({error}) or compiled again: {again}") from error
@@ -114,7 +116,9 @@ def library() -> Path:
     """The compiled library in the user's cache, compiled now where it is missing. Raises ExactError."""
     path = _cached("exact", SOURCES, (torch.__version__, platform.machine(), *FLAGS))
     if not path.exists():
-        _compile(path)
+        with _alone(path):
+            if not path.exists():
+                _compile(path)
     return path
 
 
@@ -128,20 +132,33 @@ def arithmetic(instructions: str) -> Path:
     """The arithmetic's library for a set of instructions, likewise. It knows nothing of torch."""
     flags = (*ARITHMETIC_FLAGS, *INSTRUCTIONS[instructions])
     path = _cached(f"arithmetic-{instructions}", ARITHMETIC, flags)
-    if not path.exists() or not _loads(path):
-        with _folder_of(ARITHMETIC, path) as folder:
-            built = folder / "built.so"
-            _run([*_compiler(path), *flags, str(folder / "arithmetic" / "kernels.cpp"), "-o", str(built)])
-            built.replace(path)
+    if not _loads(path):
+        with _alone(path):
+            if not _loads(path):
+                _compile_arithmetic(path, flags)
     return path
 
 
 def _loads(path: Path) -> bool:
     try:
         ctypes.CDLL(str(path))
-    except OSError:  # damaged, or from a machine with newer system libraries
+    except OSError:  # missing, damaged, or from a machine with newer system libraries
         return False
     return True
+
+
+@contextlib.contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """One process compiles for all that need a library at the same time, as those of `torchrun` do. It clears
+    away what others left that were killed."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a folder that cannot be written, or without locks
+            target.parent.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context((target.parent / "lock").open("wb"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for left in target.parent.glob(f"{caches.PREFIX}*"):
+                shutil.rmtree(left, ignore_errors=True)
+        yield
 
 
 def _cached(stem: str, sources: tuple[str, ...], facts: tuple[str, ...]) -> Path:
@@ -189,6 +206,13 @@ def _compile(target: Path) -> None:
         built = folder / "exact.so"
         link = ["-shared", f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10"]
         _run([*compiler, *FLAGS, *include, str(folder / "kernels.cpp"), *link, "-o", str(built)])
+        built.replace(target)
+
+
+def _compile_arithmetic(target: Path, flags: tuple[str, ...]) -> None:
+    with _folder_of(ARITHMETIC, target) as folder:
+        built = folder / "built.so"
+        _run([*_compiler(target), *flags, str(folder / "arithmetic" / "kernels.cpp"), "-o", str(built)])
         built.replace(target)
 
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from orchestrator.agent import archive as agent_archive
-from vbstudy import exact
+from vbstudy import caches, exact
 from vbstudy.exact import compiled, selftest
 from vbstudy.exact.errors import ExactError
 from vbstudy.exact.registry import (
@@ -608,6 +610,34 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with pytest.raises(ExactError, match="false failed with 1"):
         exact.enable()
     assert not exact.active()
+
+
+def test_processes_that_need_a_library_at_the_same_time_compile_it_once(tmp_path: Path) -> None:
+    ready = compiled.arithmetic("neon" if platform.machine() == "aarch64" else "avx2")
+    compiler = tmp_path / "compiler"  # its last argument is the library to make
+    compiler.write_text(f"""#!/bin/sh
+echo started >> {tmp_path}/started
+until [ $(wc -l < {tmp_path}/asking) = 4 ]; do sleep 0.01; done
+for target; do :; done
+cp {ready} "$target"
+""")
+    compiler.chmod(0o700)
+    killed = tmp_path / "vbstudy" / "exact" / f"{caches.PREFIX}killed"
+    killed.mkdir(parents=True)
+    program = f"""
+from vbstudy.exact import compiled
+with open({str(tmp_path / "asking")!r}, "a") as file: file.write("asking\\n")
+print(compiled.arithmetic({ready.name.split("-")[1]!r}).name)
+"""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "CXX": str(compiler)}
+    command = [sys.executable, "-c", program]
+    asking = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    assert [each.communicate() for each in asking] == [(f"{ready.name}\n", "")] * 4
+    assert (tmp_path / "started").read_text() == "started\n"
+    assert not killed.exists()
 
 
 def without_compiler(archive: Path, home: Path) -> subprocess.CompletedProcess[str]:
