@@ -64,9 +64,11 @@ format: install ## put sources into shape
 bench: install ## ratios against peers, in one run
 	$(BIN)/python -m benchmarks
 
-lock: install ## write requirements.lock from what is installed
+lock: install ## write requirements.lock from what is installed: the oldest Python, torch for CPUs
+	$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "requirements.lock is made with Python 3.11")'
+	! $(BIN)/python -m pip freeze | grep -i ^nvidia-
 	$(BIN)/python -m pip freeze --all --exclude-editable --exclude pip --exclude vbstudy | sed 's/+cpu$$//' > requirements.lock
 
 clean: ## remove the environment, caches and the demo study
-	-test -x $(BIN)/vbstudy && test -e $(DEMO)/guests.json && $(BIN)/vbstudy -C $(DEMO) destroy
-	rm -rf $(VENV) .venv-* $(DEMO) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	-if test -x $(BIN)/vbstudy && test -e $(DEMO)/guests.json; then $(BIN)/vbstudy -C $(DEMO) destroy; fi
+	rm -rf $(VENV) .venv-* $(DEMO) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.*

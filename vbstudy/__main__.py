@@ -3,6 +3,7 @@ packages occupy no other names in site-packages; in a clone they lie next to thi
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -30,7 +31,8 @@ def main() -> NoReturn:
         name = (error.name or "").partition(".")[0]
         if name in PACKAGES:
             raise
-        sys.stderr.write(f"vbstudy: the command line needs the package {name}: pip install vbstudy\n")
+        pip = f"{shlex.quote(sys.executable)} -m pip install vbstudy"
+        sys.stderr.write(f"vbstudy: the command line needs the package {name}: {pip}\n")
         sys.exit(MISSING)
     except KeyboardInterrupt:  # while it is being imported
         sys.stderr.write("vbstudy: stopped\n")

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from analysis.load.runs import workload_text
 from guest.machine import threads
@@ -151,6 +151,13 @@ def views(selection: ModelSelection) -> tuple[str, ...]:
     return ("last", "selected") if selection is ModelSelection.BOTH else (selection.value,)
 
 
+def _place(spec: RunSpec) -> tuple[Any, ...]:
+    """In tables of conditions; runs are planned in random order."""
+    threads = spec.threads
+    counts = (threads.cpus, threads.intra_op, threads.inter_op)
+    return workload_text(spec), list(type(spec.variant)).index(spec.variant), *counts
+
+
 def forecast(
     specs: Sequence[RunSpec],
     stored: Sequence[StoredRun],
@@ -168,7 +175,7 @@ def forecast(
     imports_s = _imports_s((spec for spec in specs if spec.run_id not in done), stored)
     settings = {(spec.workload, spec.isa) for spec in specs}
     stored = [run for run in stored if (run.spec.workload, run.spec.isa) in settings]
-    sets = _grouped(specs)
+    sets = dict(sorted(_grouped(specs).items(), key=lambda item: _place(item[1][0])))
     measured = [_measured(set_id, group, stored) for set_id, group in sets.items()]
     estimated = tuple(
         _set(set_id, group, like, done, imports_s.get(set_id, 0.0))

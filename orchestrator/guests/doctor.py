@@ -29,6 +29,7 @@ from orchestrator.providers import inside
 from orchestrator.providers.virtualbox import checklist
 from orchestrator.providers.virtualbox.checklist import Check
 from orchestrator.store.store import Store
+from vbstudy import caches
 
 NAMES = 22  # characters of the column of names
 
@@ -157,7 +158,10 @@ def _programs() -> Iterator[Check]:
         ("projects by git URL", ("git",), "git"),
     ):
         found = next(filter(None, (shutil.which(each.split()[0]) for each in programs if each)), "")
-        yield Check(what=what, found=found, missing="" if found else f"apt install {packages}")
+        missing = f"apt install {packages}"
+        if what == "exact mode" and any((caches.folder() / "exact").glob("exact-*.so")):
+            missing += "; without it, what was compiled before is used"
+        yield Check(what=what, found=found, missing="" if found else missing)
 
 
 def _version(distribution: str) -> str:

@@ -67,6 +67,9 @@ def wheel(tmp_path_factory) -> Path:
     ignored = shutil.ignore_patterns("__pycache__", ".vagrant")
     for name in PACKAGES:
         shutil.copytree(REPOSITORY / name, folder / "source" / name, ignore=ignored)
+    key = folder / "source" / "vagrant" / ".vagrant" / "private_key"  # as `vagrant up` leaves them
+    key.parent.mkdir()
+    key.touch()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, folder / "source")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index"]
@@ -179,5 +182,5 @@ def test_the_command_line_of_the_library_alone_names_what_is_missing(python, fol
     pytest.importorskip("torch")
     code = "import runpy; runpy.run_module('vbstudy', run_name='__main__')"
     done = run([python, "-c", block + code], folder)
-    message = "vbstudy: the command line needs the package click: pip install vbstudy\n"
+    message = f"vbstudy: the command line needs the package click: {python} -m pip install vbstudy\n"
     assert (done.returncode, done.stderr) == (3, message)

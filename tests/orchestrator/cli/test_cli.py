@@ -457,13 +457,18 @@ def test_doctor_without_a_framework_says_what_runs_and_how_to_get_one(monkeypatc
     assert doctor.next_command(checks) == line
 
 
-def test_doctor_names_what_exact_mode_replay_and_git_projects_need(vbstudy, monkeypatch):
+def test_doctor_names_what_exact_mode_replay_and_git_projects_need(vbstudy, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr("shutil.which", lambda program, path=None: None)
     missing = {check["what"]: check["missing"] for check in json.loads(vbstudy("--json", "doctor")[1])}
     assert missing["exact mode"] == "apt install g++"
     assert missing["try --replay"] == "apt install gcc libc6-dev"
     assert missing["projects by git URL"] == "apt install git"
+    (tmp_path / "cache" / "vbstudy" / "exact").mkdir(parents=True)
+    (tmp_path / "cache" / "vbstudy" / "exact" / "exact-0.so").touch()
+    again = {check["what"]: check["missing"] for check in json.loads(vbstudy("--json", "doctor")[1])}
+    assert again["exact mode"] == "apt install g++; without it, what was compiled before is used"
 
 
 @pytest.mark.parametrize(

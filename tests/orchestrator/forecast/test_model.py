@@ -262,6 +262,12 @@ def test_before_the_first_run_the_table_says_what_is_planned_and_no_more():
     assert table.frame[["planned", "setting"]].values.tolist() == [[6, "cpus-1, cpus-2"]]
 
 
+def test_conditions_are_listed_in_order_though_runs_are_planned_in_another():
+    planned = specs(cpus=(1, 2, 4), runs=2)
+    (table,) = as_tables(estimated(planned[::-1]))
+    assert table.frame[["planned", "setting"]].values.tolist() == [[6, "cpus-1, cpus-2, cpus-4"]]
+
+
 def crossed(seeds=10, cpus=(1, 2, 4)):
     """Each seed once on every thread count."""
     return [
