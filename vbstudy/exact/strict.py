@@ -60,13 +60,16 @@ class Strict(TorchDispatchMode):
                 return result
         known = _adds_in_order() if namespace == _BETWEEN_PROCESSES else namespace in _NAMESPACES
         if not known or at is None:
-            self._refuse(name, "is not known to exact mode, and might depend on the thread count")
+            unknown = "is not known to exact mode, and might depend on the thread count"
+            self._refuse(name, unknown, "computes it by one thread")
         if self._asked == "machine" and at == "threads" and _floats((args, kwargs)):
             self._refuse(name, _OF_THREADS)
         for value in torch.utils._pytree.tree_iter((args, kwargs or {})):
             if isinstance(value, torch.Tensor) and not _covered(value):
                 self._refuse(
-                    name, f"got a tensor of {value.layout} on {value.device}, not a dense one on the CPU"
+                    name,
+                    f"got a tensor of {value.layout} on {value.device}, not a dense one on the CPU",
+                    "leaves it to torch",
                 )
         left = self._library.left_to_torch()
         result = func(*args, **(kwargs or {}))
@@ -76,14 +79,15 @@ class Strict(TorchDispatchMode):
             self._refuse(name, f"with these arguments {_OF_THREADS}")
         return result
 
-    def _refuse(self, name: str, why: str) -> None:
+    def _refuse(self, name: str, why: str, otherwise: str = "computes it at level threads") -> None:
+        """`otherwise` is what exact mode does without strict."""
         if name not in self.unknown:
             self.unknown.append(name)
         module = self._modules.innermost()
         where = f" in module {module}" if module else ""
         raise ExactError(
             f"{name}{where}{_line()} {why}; use another operation, or exact mode without strict, "
-            "which computes unknown operations by one thread"
+            f"which {otherwise}"
         )
 
 
