@@ -40,6 +40,11 @@ class FleetForecast:
     core_hours: float | None = None
     unknown: tuple[str, ...] = ()
 
+    @property
+    def too_large(self) -> bool:
+        """For repeated simulations, which the interval needs."""
+        return self.runs * (min(self.hosts, self.runs) + 64) > DRAWN
+
 
 def estimate(
     study: Study,
@@ -91,7 +96,7 @@ def estimate(
         )
     low = high = None
     spread = all(s.run_s_sd is not None for s in sets.values())
-    if spread and len(runs) * (min(hosts, len(runs)) + 64) <= DRAWN:
+    if spread and not fleet.too_large:
         drawn = sorted(
             (simulate(runs, hosts, room, took_s) for took_s in _draws(runs, sets)),
             key=lambda each: each.makespan_s,

@@ -145,6 +145,10 @@ def fleet_text(fleet: FleetForecast) -> str:
     text = f"{what}{counted(fleet.runs, 'run')} in {hours(fleet.hours)}"
     if fleet.hours_low is not None:
         text += f" (95 %: {hours(fleet.hours_low)} to {hours(fleet.hours_high)})"
+    elif fleet.too_large:
+        text += " (no interval: too many runs for repeated simulations)"
+    else:
+        text += " (spread unknown until two runs are done)"
     text += f", no schedule is shorter than {hours(fleet.bound_hours)}; "
     text += f"{fleet.utilisation or 0:.0%} of {fleet.core_hours:.4g} core-hours used"
     text += f"; times from {counted(fleet.n_measured, 'run')}, without starting guests, importing frameworks"

@@ -80,7 +80,15 @@ def test_a_plan_too_large_to_simulate_often_has_no_interval(monkeypatch):
     planned, stored = with_runs_that_vary(random.Random(1))
     monkeypatch.setattr(fleets, "DRAWN", 50 * (5 + 64) - 1)
     assert fleet(planned, stored, hosts=4).hours_low is not None
-    assert fleet(planned, stored, hosts=5).hours_low is None
+    large = fleet(planned, stored, hosts=5)
+    assert large.hours_low is None
+    assert " (no interval: too many runs for repeated simulations), no schedule" in fleet_text(large)
+
+
+def test_without_two_runs_of_a_condition_the_spread_is_unknown():
+    planned = test_model.specs(cpus=(1,), runs=3)
+    found = fleet(planned, [test_model.run(planned[0], run_s=3600.0)])
+    assert "2 runs in 60 min (spread unknown until two runs are done), no schedule" in fleet_text(found)
 
 
 def test_only_runs_are_counted_that_times_are_from():
