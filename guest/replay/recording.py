@@ -110,7 +110,10 @@ def write(path: Path, recording: Recording) -> None:
     tail = _line({"draws": len(recording.draws), "sha256": hashlib.sha256(body).hexdigest()})
     size, most = len(body) + len(tail), bounded.RECORDING.bytes
     if size > most:
-        raise RecordingError(f"{path}: is not written: {size} bytes, and a replay reads at most {most}")
+        raise RecordingError(
+            f"{path}: not written: the recording has {size >> 20} MiB, and replay accepts at most "
+            f"{most >> 20}; record a shorter run"
+        )
     descriptor, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -164,8 +164,8 @@ def test_a_hash_seed_that_python_refuses_is_refused_with_its_line(tmp_path, seed
 
 
 def test_a_recording_that_no_replay_reads_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(bounded, "RECORDING", bounded.Limit(bytes=600))
+    monkeypatch.setattr(bounded, "RECORDING", bounded.Limit(bytes=1 << 20))
     recording.write(tmp_path / "a.rec", a_recording(a_draw()))
-    with pytest.raises(RecordingError, match="a replay reads at most 600"):
-        recording.write(tmp_path / "b.rec", a_recording(a_draw(bytes(200))))
+    with pytest.raises(RecordingError, match="has 2 MiB, and replay accepts at most 1; record a"):
+        recording.write(tmp_path / "b.rec", a_recording(a_draw(bytes(3 << 19))))
     assert [path.name for path in tmp_path.iterdir()] == ["a.rec"]
