@@ -26,7 +26,10 @@ def home() -> Path:
         path.mkdir(mode=0o700)
     seen = path.lstat()
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & 0o077:
-        raise CacheError(f"no home folder is known, and {path} is not only this user's; set HOME")
+        raise CacheError(
+            f"no home folder is known, and {path} is no folder, or belongs to or is accessible to another "
+            "user; set HOME"
+        )
     return path
 
 

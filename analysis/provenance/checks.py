@@ -101,7 +101,8 @@ def _margin(study: StudyData) -> Iterator[Problem]:
     without = [f"{metric} of {w}" for w, metric in primary.items() if study.margin(w, metric) != margin]
     if margin is not None and without:
         what = f"the margin {margin:g} does not count for {series(without)}"
-        todo = "it counts for the declared primary metric; without one, for metrics from 0 to 1"
+        todo = "declare `primary`; without it the margin is used for accuracy and F1 as shares, or where all "
+        todo += "workloads have the same first metric"
         yield Problem(path=STUDY_FILE, what=what, todo=todo, skipped=False)
 
 
@@ -179,10 +180,8 @@ def _failed(study: StudyData) -> Iterator[Problem]:
         fixed = Variant(set_id.split("/")[1]).seeds_fixed
         todo = "repeated with the same seeds; the errors are in this folder"
         if of_training(failed) and not fixed:
-            todo = (
-                "mend the cause (where seeds have no part in it, move this folder away): repeated with new "
-            )
-            todo += "seeds, those that finish are no fair sample"
+            todo = "repeated with new seeds, so the runs that finish are a selected sample; if the cause was "
+            todo += "unrelated to the seeds and you have fixed it, move this folder out of failed/"
         yield Problem(path=f"failed/{set_id}", what=failures_text(failed), todo=todo, skipped=False)
 
 

@@ -42,7 +42,8 @@ def max_difference(study: StudyData) -> Table:
         "all have. The interval of the two thread counts that lie furthest apart is Welch's, of equal seeds "
         "Student's of pairs, of at least 95 % over all pairs of thread counts and epochs that could have "
         "been the largest (Bonferroni). Of "
-        "copies of one run, and where each seed has the same model, the difference is exact. " + VIEWS_NOTE,
+        "copies of one run, and where each seed has the same model, the difference has no sampling error. "
+        + VIEWS_NOTE,
     )
 
 

@@ -24,7 +24,7 @@ QUESTIONS = {
     "components": "Do seeds, the implementation or threads make the variance?",
     "calibration": "Does confidence match accuracy?",
     "calibration_bins": "... by confidence?",
-    "flips": "Which classes do the samples have that change their class?",
+    "flips": "What are the true classes of the samples whose predicted class differs between runs?",
     "robustness": "How robust are the models against noise and attacks? (after `sweep --robustness`)",
     "transfer": "... and do attacks on one model fool the others?",
     "subgroups": "Do single classes change while the accuracy does not?",

@@ -56,7 +56,7 @@ def distance(study: StudyData, losses: Iterable[dict[str, Any]] = ()) -> Table:
         "unit vectors, and of the share of weights that differ; across thread counts the two runs of a "
         f"pair have different ones. Above {ALL_PAIRS_UP_TO} runs, and for large networks, pairs are drawn, "
         "drawn runs of a condition about equally often, and every two thread counts weigh as all their pairs "
-        "do. Intervals of 95 % are over the runs (Hoeffding's projection), exact for "
+        "do. Intervals of 95 % are over the runs (Hoeffding's projection), none for "
         f"copies of one run, and from {statistics.PAIRS_FROM} runs of each condition on where none are "
         "copies. Logits: Vermv, the mean of |A-B| / |A| against the first run of the seed on that thread "
         f"count; across them, of the others against the lowest; over the distinct results, at most {MOST} of "

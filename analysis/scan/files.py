@@ -44,7 +44,7 @@ def checked_pattern(text: str) -> str:
     """A pattern without `./` and without / at its end. Raises ValueError for one that fits no path below."""
     found = posixpath.normpath(text)
     if found in (".", "..") or found.startswith(("/", "../")):
-        raise ValueError(f"{text or '(empty)'} fits no path in the project; write one like tests or old/*")
+        raise ValueError(f"{text or '(empty)'} matches no path in the project; write one like tests or old/*")
     return found
 
 

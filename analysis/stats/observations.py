@@ -241,9 +241,9 @@ def _reservations(study: StudyData) -> Iterator[Problem]:
         for set_id, runs in study.runs_of(workload).groupby("set_id", sort=False):
             found = observed(runs, view, metric)
             if found.failed:
-                of_all = counted(found.distinct, "different training")
+                of_all = counted(found.distinct, "distinct training")
                 what = f"{found.failed} of {of_all} failed ({view} model)"
-                todo = "the table performance says when one does; churn and agreement include them"
+                todo = "the table `performance` defines a failed training; churn and agreement include them"
                 yield Problem(path=f"runs/{set_id}", what=what, todo=todo, skipped=False)
 
 

@@ -52,8 +52,9 @@ class Session:
         made = len(observed.machine_cores) if observed.oversubscribed else spec.cpus
         if min(len(self.cores), spec.cpus) != made:
             raise GuestError(
-                f"guest {spec.name}: {counted(len(self.cores), 'core')} for it, {made} when made: "
-                "allow this process as many (taskset, a container), or run `vbstudy provision` again"
+                f"guest {spec.name} would get {counted(len(self.cores), 'core')} and had {made} when it was "
+                f"made: allow this process {counted(made, 'core')} (taskset, container), or run "
+                "`vbstudy provision` again"
             )
         # point: former guest stopped
         self.provider.stop(self.guest.spec)  # what a killed orchestrator may have left running

@@ -235,8 +235,8 @@ class Study(Section):
         own = self.seeds.model_dump(exclude={"count"}).values()
         if len({self.seed if v is None else v for v in own}) > 1:
             raise ValueError(
-                f"[seeds] sets factors apart, and workload {name!r} is a project, which has one seed for "
-                "all its generators: use seed alone, or put the project into a study of its own"
+                f"[seeds] sets a seed for each factor, and workload {name!r} is a project, which has one "
+                "seed for all its generators: use seed alone, or put the project into a study of its own"
             )
         replaying = next((w.name for w in self.projects if w.random is Random.REPLAY), None)
         if replaying is not None and self.seeds != SeedsTable():

@@ -120,7 +120,7 @@ def explained(rule: str) -> str:
     """A rule for a person. Raises ValueError for one that there is not."""
     chosen((rule,), ())
     if rule not in RULES:
-        raise ValueError(f"{rule} begins the codes of several rules: name one")
+        raise ValueError(f"{rule} is a prefix of several rules; give one full code")
     known, example = RULES[rule], examples()[rule]
     usual = "" if rule in USUAL else f"\nOff by default; select it with --extend-select {rule}."
     return (

@@ -124,7 +124,7 @@ def test_a_model_that_knows_one_class_counts_as_failed_where_the_truth_is_known(
     assert loaded.problems == ()
     assert len(loaded.runs) == 2
     (problem,) = mark_failures(loaded, predictions).problems
-    assert problem.what == "1 of 2 different trainings failed (last model)"
+    assert problem.what == "1 of 2 distinct trainings failed (last model)"
 
 
 def test_a_run_that_predicts_other_classes_is_taken_out(study):

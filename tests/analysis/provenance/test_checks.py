@@ -110,8 +110,10 @@ def test_attempts_that_failed_are_named_with_what_repeating_them_does(study):
     (evidence.parent / "0002-notes").write_text("nor is this")
     texts = [str(problem) for problem in found(study) if problem.path.startswith("failed/")]
     same = "repeated with the same seeds; the errors are in this folder"
-    mend = "mend the cause (where seeds have no part in it, move this folder away): repeated with new seeds, "
-    mend += "those that finish are no fair sample"
+    mend = (
+        "repeated with new seeds, so the runs that finish are a selected sample; if the cause was unrelated "
+    )
+    mend += "to the seeds and you have fixed it, move this folder out of failed/"
     assert sorted(texts) == [
         f"failed/lenet5/default/cpus-1: 3 attempts failed (Died 2, RuntimeError 1) ({mend})",
         f"failed/lenet5/default/cpus-2: 1 attempt failed (unknown 1) ({mend})",

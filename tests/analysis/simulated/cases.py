@@ -207,7 +207,9 @@ CASES = {
     "Cliff's delta": Case(promise=Promise.COVERS, trial=cliffs_delta),
     "failure rate": Case(promise=Promise.COVERS, trial=failure_rate, sources=("failing",)),
     "churn": Case(promise=Promise.COVERS, trial=churn, sources=("normal", "skewed")),
-    "churn across two sets": Case(promise=Promise.COVERS, trial=churn_across, sources=("normal", "skewed")),
+    "churn across two conditions": Case(
+        promise=Promise.COVERS, trial=churn_across, sources=("normal", "skewed")
+    ),
     "share of transferred examples": Case(
         promise=Promise.COVERS, trial=transferred, sources=("normal", "skewed")
     ),

@@ -141,7 +141,7 @@ def test_failed_trainings_are_counted_and_left_out(study):
     last, selected = (observed(marked.runs, view, "accuracy") for view in View)
     assert list(last.values) == [0.9, 0.91, 0.93]
     assert (last.failed, last.distinct, selected.failed) == (2, 5, 0)
-    assert [each.what for each in marked.problems] == ["2 of 5 different trainings failed (last model)"]
+    assert [each.what for each in marked.problems] == ["2 of 5 distinct trainings failed (last model)"]
     assert last.failure_rate().value == pytest.approx(0.4)
     assert last.failure_rate().low < 0.4 < last.failure_rate().high
     assert np.isfinite(selected.values).all()

@@ -76,9 +76,9 @@ def test_notes_alone_do_not_fail_a_check(tmp_path):
         (["--each", "README.md"], "is not a folder"),
         (["--output", "no/such/file", "good"], "--output no/such/file: No such file"),
         (["--output", ".", "good"], "--output .: Is a directory"),
-        (["--exclude", "/tmp/x", "."], "--exclude: /tmp/x fits no path in the project; write one like"),
-        (["--exclude", "", "."], "--exclude: (empty) fits no path"),
-        (["--exclude", "../x", "."], "../x fits no path"),
+        (["--exclude", "/tmp/x", "."], "--exclude: /tmp/x matches no path in the project; write one like"),
+        (["--exclude", "", "."], "--exclude: (empty) matches no path"),
+        (["--exclude", "../x", "."], "../x matches no path"),
         ([], "Missing argument"),
     ],
 )
@@ -268,8 +268,8 @@ def test_patterns_of_options_begin_at_the_path_whoever_sets_others(folder):
         ("per-file-ignores = ['VB1']", "per-file-ignores is no table of patterns, such as"),
         ("per-file-ignores = {'bad/*' = 'VB1'}", "per-file-ignores \"bad/*\" is no list of texts: 'VB1'"),
         ("per-file-ignores = {bad = ['VB9']}", 'per-file-ignores "bad": there is no rule VB9'),
-        ("exclude = ['old', '/old']", "exclude: /old fits no path in the project"),
-        ("per-file-ignores = {'../x' = ['VB5']}", "per-file-ignores: ../x fits no path in the project"),
+        ("exclude = ['old', '/old']", "exclude: /old matches no path in the project"),
+        ("per-file-ignores = {'../x' = ['VB5']}", "per-file-ignores: ../x matches no path in the project"),
     ],
 )
 def test_settings_that_cannot_be_used_end_with_2(folder, capsys, text, message):

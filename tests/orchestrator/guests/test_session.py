@@ -45,7 +45,8 @@ def test_a_guest_is_not_started_on_another_number_of_cores_than_it_was_made_with
     tmp_path, made, now, machine
 ):
     """An oversubscribed one with as many as it needs is not oversubscribed, and its record states it."""
-    text = f"guest cpus-2: {now} cores? for it, {min(made, 2)} when made: .* `vbstudy provision` again"
+    text = f"guest cpus-2 would get {now} cores? and had {min(made, 2)} when it was made: allow this process "
+    text += rf"{min(made, 2)} cores? \(taskset, container\), or run `vbstudy provision` again"
     with pytest.raises(GuestError, match=text):
         session(tmp_path, made=made, now=now, machine=machine).executor()
 

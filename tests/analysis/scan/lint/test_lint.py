@@ -239,7 +239,7 @@ def test_a_rule_is_explained_with_its_examples():
     assert "    test_loader = DataLoader(test_set, shuffle=True)\n" in text
     with pytest.raises(ValueError, match="there is no rule VB9"):
         explained("VB9")
-    with pytest.raises(ValueError, match="VB1 begins the codes of several rules"):
+    with pytest.raises(ValueError, match="VB1 is a prefix of several rules; give one"):
         explained("VB1")
 
 
