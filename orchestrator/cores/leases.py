@@ -109,13 +109,14 @@ class CoreLeases:
     def _wait(self, holder: str, count: int, ticket: object, stop: threading.Event) -> Choice | None:
         """Only the first in the queue takes cores, so it needs no lock for that: others may release theirs
         while it waits for the answer of a machine behind SSH."""
-        report_at = time.monotonic() + REPORT_AFTER_S
+        report_at, waits = time.monotonic() + REPORT_AFTER_S, False
         while True:
             with self._changed:
                 changes, free, is_first = self._changes, set(self._free), self._queue[0] is ticket
             choice, others = self._take(free, count) if is_first else (None, set[int]())
+            waits |= bool(others)
             if choice is not None or stop.is_set():
-                if choice is None and others:
+                if choice is None and waits:
                     with contextlib.suppress(GuestError):  # of a machine that does not answer
                         self._locks.take(())  # those behind it go on
                 return choice

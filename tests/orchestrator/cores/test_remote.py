@@ -154,6 +154,7 @@ def test_who_releases_does_not_wait_for_the_answer_to_another_thread(machine):
     here = CoreLocks()
     assert here.take({CORE}) == set(), "it was released after the answer"
     assert here.take({other}) == {other}
+    here.take(())
     here.release({CORE})
 
 
