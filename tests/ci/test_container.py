@@ -20,9 +20,7 @@ def test_the_image_is_built_of_what_the_wheel_is_and_nothing_else_is_sent_to_the
     }
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert {*wheel["packages"], *wheel["force-include"]} == {
-        name for name in copied if (REPOSITORY / name).is_dir()
-    }
+    assert set(wheel["only-include"]) == {name for name in copied if (REPOSITORY / name).is_dir()}
     licenses = {name.partition("/")[0] for name in project["project"]["license-files"]}
     assert {project["project"]["readme"], *licenses} <= copied
     sent = [line for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line.startswith("!")]
