@@ -192,8 +192,9 @@ AS_OLD = """sed 's/"python": "[^"]*/"python": "3.10.2/'"""
         (f'{sys.executable} "$@" | {AS_OLD}', OLD),
         ("exit 3", "does not run in it (status 3)"),
     ],
+    ids=["local, too old", "local, ends"],
 )
-def test_an_interpreter_that_cannot_run_the_agent_is_told_before_anything_is_made(tmp_path, content, problem):
+def test_an_interpreter_that_cannot_run_the_agent_is_named_before_guests_are_made(tmp_path, content, problem):
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{content}\n")
     python.chmod(0o755)

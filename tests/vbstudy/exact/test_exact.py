@@ -691,7 +691,7 @@ def test_a_machine_without_a_compiler_trains_the_same_bits_by_the_library_of_ano
     assert refused.returncode == 1
     assert f"(`apt install g++`), name one in CXX, or copy {library.name} from a machine" in refused.stderr
     assert f"into {cache}" in refused.stderr
-    cache.mkdir(parents=True)
+    cache.mkdir(parents=True, exist_ok=True)
     for built in compiled.libraries():
         shutil.copy(built, cache)
     trained = without_compiler(archive, tmp_path)
