@@ -34,6 +34,7 @@ from analysis.exchange.verify import BESIDE, PROJECTS, Verification, verify
 from analysis.inference.interim import SEQUENTIAL
 from analysis.load.design import STUDY_FILE
 from analysis.load.failures import EVIDENCE, evidence
+from analysis.load.runs import is_hidden
 from analysis.load.study import NothingToAnalyse
 from analysis.provenance.study_file import public_study_file
 from analysis.results.temporary import temporary
@@ -161,9 +162,8 @@ def _states(directory: Path, *, projects: bool) -> dict[str, tuple[int, ...]]:
         ]
     states = {}
     for path in sorted(found, key=lambda each: each.relative_to(directory).as_posix()):
-        relative = path.relative_to(directory)
-        if path.is_file() and not any(part.startswith(".") for part in relative.parts):
-            states[relative.as_posix()] = _state(path.stat())
+        if path.is_file() and not is_hidden(path, directory):
+            states[path.relative_to(directory).as_posix()] = _state(path.stat())
     return states
 
 

@@ -19,6 +19,7 @@ from analysis.exchange.imported import CHECKSUM, SCHEMA_VERSION, Found, Import, 
 from analysis.exchange.mlflow_reader import read_mlflow
 from analysis.exchange.paths import natural, path_pattern, stated
 from analysis.load.predictions import UNREADABLE
+from analysis.load.runs import is_hidden
 from guest.records import bounded
 from guest.records.bounded import opened_bounded
 from guest.records.codec import seal, sha256_of
@@ -234,7 +235,8 @@ def _folder(source: Path, name: str, by: re.Pattern[str] | None = None) -> Found
     truths: dict[Path, np.ndarray] = {}  # by the folder below which they count
     used: set[Path] = set()
     parts: dict[str, list[ImportedRun]] = {}
-    found = [path for path in sorted(source.rglob("*"), key=natural) if not _is_hidden(path, source)]
+    # Hidden folders have copies: .ipynb_checkpoints.
+    found = [path for path in sorted(source.rglob("*"), key=natural) if not is_hidden(path, source)]
     files = [path for path in found if path.is_file() and not path.is_symlink()]
     links = [path.relative_to(source).as_posix() for path in found if path.is_symlink()]
     left_out = [f"{link}: a link, which is not followed; put a copy there" for link in links]
@@ -269,11 +271,6 @@ def _folder(source: Path, name: str, by: re.Pattern[str] | None = None) -> Found
     unused = [folder.relative_to(source).as_posix() for folder in truths if folder not in used]
     left_out += [f"{folder}: true classes, and no predictions below their folder" for folder in unused]
     return [_merged(group) for group in parts.values()], left_out
-
-
-def _is_hidden(path: Path, source: Path) -> bool:
-    """Also in a hidden folder: .ipynb_checkpoints has copies."""
-    return any(part.startswith(".") for part in path.relative_to(source).parts)
 
 
 def _file(

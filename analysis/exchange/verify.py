@@ -13,7 +13,7 @@ from types import MappingProxyType
 from analysis.exchange.imported import FOLDER, read_imports
 from analysis.inference.interim import read_looks
 from analysis.load.predictions import check_predictions
-from analysis.load.runs import FOREIGN, REDO, Problem, check_run, run_folders
+from analysis.load.runs import FOREIGN, REDO, Problem, check_run, is_hidden, run_folders
 from analysis.load.study import READERS
 from guest.records import bounded, harden, plain_json, robustness, trace
 from guest.records.bounded import opened_bounded, read_bounded
@@ -123,8 +123,7 @@ def _projects(directory: Path) -> Iterable[Problem]:
 def _beside(directory: Path) -> Iterable[Problem]:
     for pattern, decode in BESIDE.items():
         for path in sorted(directory.glob(pattern)):
-            name = path.relative_to(directory)
-            if any(part.startswith(".") for part in name.parts):
+            if is_hidden(path, directory):
                 continue
             try:
                 decode(read_bounded(path, bounded.RECORD))
@@ -132,7 +131,7 @@ def _beside(directory: Path) -> Iterable[Problem]:
                 raise
             except (OSError, RecordError) as error:
                 todo = "move it away; what made it makes it again"
-                yield Problem(path=name.as_posix(), what=str(error), todo=todo)
+                yield Problem(path=path.relative_to(directory).as_posix(), what=str(error), todo=todo)
 
 
 def _strays(directory: Path) -> Sequence[Problem]:
@@ -145,6 +144,6 @@ def _strays(directory: Path) -> Sequence[Problem]:
         for path in sorted(root.rglob("*"))
         if (path.is_symlink() or path.is_file())
         and (parts := path.relative_to(root).parts)
-        and not any(part.startswith(".") for part in parts)
+        and not is_hidden(path, root)
         and (len(parts) != depth or (depth == 1 and path.suffix != ".json"))
     ]

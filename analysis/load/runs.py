@@ -68,8 +68,13 @@ def run_folders(directory: Path) -> list[Path]:
     return sorted(
         folder
         for folder in (directory / "runs").glob("*/*/*/*")
-        if folder.is_dir() and not any(part.startswith(".") for part in folder.relative_to(directory).parts)
+        if folder.is_dir() and not is_hidden(folder, directory)
     )
+
+
+def is_hidden(path: Path, directory: Path) -> bool:
+    """Whether its name, or that of a folder on the way from `directory`, has a leading dot."""
+    return any(part.startswith(".") for part in path.relative_to(directory).parts)
 
 
 def check_run(directory: Path, folder: Path) -> tuple[RunRecord, History] | Problem:

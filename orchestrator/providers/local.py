@@ -22,6 +22,7 @@ from orchestrator.store.store import Store
 from orchestrator.study.providers import LocalTable
 from orchestrator.study.schema import Study
 from orchestrator.transport.connection import Connection, LocalConnection
+from vbstudy import caches
 
 STOP_TIMEOUT_S = 10
 SHORT_PATH = 32  # characters: what libraries add in TMPDIR to name a socket has to fit into its 107 bytes
@@ -50,7 +51,7 @@ class LocalProvider:
             guest = LocalConnection(Path(folder), self._python, host_cores(), None, {})
             try:
                 inside.inspect("check", guest)
-                home = str(Path.home())
+                home = str(caches.home())
                 problems = inside.framework_problems(guest, sorted(self._frameworks), home, "provider.python")
             except GuestError as error:
                 return [error.message]

@@ -17,6 +17,7 @@ from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 from paramiko.pkey import UnknownKeyType
 
 from orchestrator.errors import GuestError, UsageError
+from orchestrator.files import expand
 from orchestrator.transport.keys import COMMENT
 
 # What goes wrong is raised; paramiko's own account of it would go to the user's terminal.
@@ -125,7 +126,7 @@ def _open(connection: Any, known_hosts: Path, note: str, refused: str) -> None:
     name = f"{connection.user}@{connection.original_host}:{connection.port}"
     if isinstance(connection.gateway, fabric.Connection):
         connection.gateway.connect_timeout = connection.connect_timeout
-        known = Path("~/.ssh/known_hosts").expanduser()
+        known = expand("~/.ssh/known_hosts")
         refused_there = (
             "refuses the keys of the agent, of ~/.ssh and of its config; it is a gateway (ProxyJump)"
         )

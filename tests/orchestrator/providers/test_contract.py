@@ -214,6 +214,15 @@ def test_a_module_that_the_environment_of_this_program_adds_is_not_one_of_the_gu
     assert f"{bare} has no torch: install it" in make(schema.parse(text), Store(tmp_path)).check()[0]
 
 
+def test_a_user_without_a_home_is_checked_too(tmp_path, monkeypatch):
+    def home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("pathlib.Path.home", home)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert make(schema.parse(WORKLOAD), Store(tmp_path)).check() == []
+
+
 def test_a_module_of_the_user_site_is_named_as_what_guests_do_not_see(tmp_path):
     python = sys._base_executable  # an environment has no user site
     home = tmp_path / "home"
