@@ -99,8 +99,8 @@ class SshConnection:
         return SshStream(channel, str(self.target), lambda: self._kill(token))
 
     def _script(self, argv: Sequence[str], env: Mapping[str, str], token: str) -> str:
-        """sshd makes the shell the leader of a process group of its own; its number is kept so that
-        the whole group can be ended later. The shell stays, to report a signal as 128 + n."""
+        """sshd makes the shell the leader of a process group of its own; a link keeps its number so
+        that the whole group can be ended later. The shell stays, to report a signal as 128 + n."""
         folder = self._folder
         settings = {
             **self._mark,
@@ -119,20 +119,22 @@ class SshConnection:
         private = f"{private_folder(self._temporary)} && " if self._temporary else ""
         join = f"echo $$ > {shlex.quote(self._join)} && " if self._join else ""
         return (
-            f"mkdir -p {folders} && {private}cd {where} && {join}echo $$ > {pid} || exit 125; "
-            f"{command}; s=$?; rm -f {pid}; exit $s"
+            f"mkdir -p {folders} && {private}cd {where} && {join}ln -s $$ {pid} || "
+            f"{{ rm -f {pid}; exit 125; }}; {command}; s=$?; rm -f {pid}; exit $s"
         )
 
     def _kill(self, token: str) -> None:
-        """Ends a command's process group. Where the connection is gone, sshd closes the command's
-        stdin, which is what ends the agent."""
+        """Ends a command's process group; a command that has not begun finds its link taken, and ends.
+        Where the connection is gone, sshd closes the command's stdin, which is what ends the agent."""
         transport = self._live_transport()
         if transport is None:
             return
-        where = shlex.quote(str(self._folder))
+        pid = f"{PIDS}/{token}"
         script = (
-            f"cd {where} && p=$(cat {PIDS}/{token} 2>/dev/null) && rm -f {PIDS}/{token} && "
-            "{ kill -s KILL -- -$p || kill -s KILL $p; } 2>/dev/null; :"
+            f"{shlex.join(['mkdir', '-p', str(self._folder / PIDS)])} && "
+            f"cd {shlex.quote(str(self._folder))} && {{ ln -s killed {pid} || "
+            f"{{ p=$(readlink {pid}) && rm -f {pid} && "
+            "{ kill -s KILL -- -$p || kill -s KILL $p; }; }; } 2>/dev/null; :"
         )
         try:
             channel = transport.open_session(timeout=COMMAND_TIMEOUT_S)

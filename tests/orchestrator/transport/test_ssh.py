@@ -292,6 +292,17 @@ def test_a_stream_whose_connection_is_lost_while_it_is_killed_is_killed(connecti
     assert stream.receive(120) == b""
 
 
+def test_a_command_that_is_killed_before_it_has_begun_does_not_begin(target, guest, tmp_path):
+    os.mkfifo(tmp_path / "cgroup")  # the shell waits here for a reader
+    connection = SshConnection(target, str(guest), sys.executable, join=str(tmp_path / "cgroup"))
+    connection.open(["touch", str(tmp_path / "ran")], {}).kill()
+    shell = int((tmp_path / "cgroup").read_text())
+    assert ends(shell)
+    assert not (tmp_path / "ran").exists()
+    assert not list((guest / ".pids").iterdir())
+    connection.close()
+
+
 def test_a_server_without_sftp_is_named(tmp_path, keys):
     with sshd.running(tmp_path / "bare", "") as server:
         connection = SshConnection(server.target(keys), str(tmp_path / "guest"), sys.executable)
