@@ -226,7 +226,7 @@ static void layer_norm(long rows, long n, const float* x, const float* weight, c
 }
 
 // With h = (x - mean) * inverse and g = dy * weight: dx = ((g - sum(g) / n) - h * (sum(g * h) / n)) *
-// inverse. Sums over rows for weight and bias: chains of 128, which are a chain. Outputs may be null.
+// inverse. Sums over rows for weight and bias: columns. Outputs may be null.
 static void layer_norm_backward(long rows, long n, const float* dy, const float* x, const float* weight,
     const float* mean, const float* inverse, float* dx, float* dw, float* db) {
     const long parts = (rows + COLUMN_PART - 1) / COLUMN_PART;
@@ -263,12 +263,11 @@ static void layer_norm_backward(long rows, long n, const float* dy, const float*
             }
         }
     });
-    if (dw) std::fill(dw, dw + n, 0.f);
-    if (db) std::fill(db, db + n, 0.f);
-    for (long p = 0; p < (sums.empty() ? 0 : parts); ++p) {
-        if (dw) each(dw, n, [](V a, V b) { return a + b; }, dw, sums.data() + p * 2 * n);
-        if (db) each(db, n, [](V a, V b) { return a + b; }, db, sums.data() + (p * 2 + 1) * n);
-    }
+    if (!dw && !db) return;
+    std::vector<float> total(2 * n);
+    sum_columns(sums.data(), 1, parts, 2 * n, total.data());
+    if (dw) memcpy(dw, total.data(), n * sizeof(float));
+    if (db) memcpy(db, total.data() + n, n * sizeof(float));
 }
 
 // Groups of channels: a sample's group is a row of channels * places / groups elements.

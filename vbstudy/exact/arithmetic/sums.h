@@ -3,7 +3,7 @@
 // then
 //           lane l takes lane l + n/2, l + n/4, ..., l + 1. Rows of more than 65,536 are cut in blocks of so
 //           many, and the blocks' sums added pairwise: s0 + s1, s2 + s3, ..., then these again
-// columns:  rows in parts of 128; each part is a chain from zero, the parts' sums are a chain from zero
+// columns:  rows in parts of 128, each a chain from zero; the parts' sums are summed likewise
 #pragma once
 #include "threads.h"
 #include "vec.h"
@@ -157,7 +157,7 @@ static void part_of_columns(const float* x, long rows, long columns, long begin,
 
 static void sum_columns(const float* x, long batch, long rows, long columns, float* y) {
     const long parts = (rows + COLUMN_PART - 1) / COLUMN_PART;
-    if (parts == 1) {
+    if (parts <= 1) {
         shared(batch * columns, 16384 / std::max(rows, 1L) + 64, [&](long begin, long end) {
             for (long at = begin; at < end;) {
                 const long b = at / columns, c = at % columns, last = std::min(columns, c + end - at);
@@ -175,11 +175,5 @@ static void sum_columns(const float* x, long batch, long rows, long columns, flo
                 columns, 0, columns, sums.data() + i * columns);
         }
     });
-    for (long b = 0; b < batch; ++b) {
-        std::fill(y + b * columns, y + (b + 1) * columns, 0.f);
-        for (long p = 0; p < parts; ++p)
-            each(
-                y + b * columns, columns, [](V a, V s) { return a + s; }, y + b * columns,
-                sums.data() + (b * parts + p) * columns);
-    }
+    sum_columns(sums.data(), batch, parts, columns, y);
 }
