@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from guest.machine import quota
+
 SYSTEM, PROC = Path("/sys/devices/system/cpu"), Path("/proc")
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -19,7 +21,8 @@ class Look:
     `busy_s`: seconds since boot that the cores were busy, with all processes together and what a hypervisor
     took away (steal); None where the kernel does not tell. `conditions`, as far as it tells: `steal_s`
     seconds that a hypervisor took from them since boot, `throttled` times that they were slowed because of
-    heat, `swapped_mib` moved to and from disk, `frequency_mhz` their mean clock."""
+    heat, `quota_s` seconds of cores that a quota held back, `swapped_mib` moved to and from disk,
+    `frequency_mhz` their mean clock."""
 
     busy_s: float | None
     conditions: dict[str, float]
@@ -32,6 +35,9 @@ def look(cores: Collection[int] | None = None) -> Look:
     with contextlib.suppress(OSError, KeyError):  # small kernels do not count what is swapped
         pages = dict(line.split() for line in (PROC / "vmstat").read_text().splitlines())
         found["swapped_mib"] = (int(pages["pswpin"]) + int(pages["pswpout"])) * PAGE_MIB
+    held_s = quota.held_s()
+    if held_s is not None:
+        found["quota_s"] = held_s
     throttled = list(_each(cores, "thermal_throttle/core_throttle_count"))
     if throttled:
         found["throttled"] = sum(throttled)

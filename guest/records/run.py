@@ -430,8 +430,8 @@ class RunResult:
     environment: dict[str, Any]  # the fingerprint, with the thread counts in force
     load_by_others: float | None  # mean number of this guest's cores that others kept busy
     artifacts: dict[str, Artifact]
-    # What happened to its cores meanwhile: steal_s, throttled, swapped_mib, frequency_mhz_before and _after,
-    # as far as the guest's kernel tells.
+    # What happened to its cores meanwhile: steal_s, quota_s, throttled, swapped_mib, frequency_mhz_before and
+    # _after, as far as the guest's kernel tells.
     conditions: dict[str, float] = field(default_factory=dict)
     project: ProjectResult | None = None
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from guest.datasets import datasets
-from guest.machine import fingerprint
+from guest.machine import fingerprint, quota
 from guest.records.printable import pip_install
 from guest.records.run import Framework
 from orchestrator.cores import topology
@@ -56,15 +56,17 @@ def examine(store: Store) -> list[Check]:
 
 
 def _cores(cores: tuple[int, ...]) -> Check:
-    """How they belong together, and which are leased now."""
+    """How they belong together, which are leased now, and how many a quota allows."""
     held = CoreLocks().holders(cores)
     leased = "; ".join(
         f"process {process} has leased {', '.join(str(core) for core in cores if held.get(core) == process)}"
         for process in sorted(set(held.values()))
     )
-    return Check(
-        what="cores", found=topology.describe(topology.read(cores)) + (f"; {leased}" if leased else "")
-    )
+    found = [topology.describe(topology.read(cores)), leased]
+    allowed = quota.allowed_cores()
+    if allowed is not None:
+        found.append(f"a CPU quota allows {allowed:g} at a time, and slows runs with more threads")
+    return Check(what="cores", found="; ".join(filter(None, found)))
 
 
 def _cpuset(store: Store) -> Check:

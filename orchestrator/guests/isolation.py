@@ -49,11 +49,13 @@ def contentions(result: RunResult, host: Mapping[str, float], limit: float) -> t
 
 def _seen(seen: Mapping[str, float], where: str, limit: float) -> Iterator[str]:
     wall_s, load = seen.get("wall_s", 0.0), seen.get("load_by_others", 0.0)
-    stolen = seen.get("steal_s", 0.0) / wall_s if wall_s > 0 else 0.0
+    stolen, held = (seen.get(name, 0.0) / wall_s if wall_s > 0 else 0.0 for name in ("steal_s", "quota_s"))
     if load >= limit:
         yield f"{where}others kept {load:.2f} of its cores busy"
     if stolen >= limit:
         yield f"{where}the hypervisor below took {stolen:.2f} of its cores"
+    if held >= limit:
+        yield f"{where}a CPU quota (of a container or cgroup) held back {held:.2f} of its cores"
     if seen.get("throttled", 0.0) > 0:
         yield f"{where}its cores were slowed {seen['throttled']:.0f} times because of heat"
     if seen.get("swapped_mib", 0.0) >= SWAPPED_MIB:

@@ -34,6 +34,11 @@ def test_neighbours_are_kept_with_the_closest_thing_they_share():
     [
         (0.25, {}, "others kept 0.25 of its cores busy"),
         (None, {"steal_s": RESULT.timings.wall_s / 2}, "the hypervisor below took 0.50 of its cores"),
+        (
+            None,
+            {"quota_s": RESULT.timings.wall_s},
+            "a CPU quota (of a container or cgroup) held back 1.00 of its cores",
+        ),
         (None, {"throttled": 3.0}, "its cores were slowed 3 times because of heat"),
         (None, {"swapped_mib": 20.0}, "20 MiB were swapped"),
         (0.24, {"steal_s": 0.0, "throttled": 0.0, "swapped_mib": 1.0}, None),

@@ -1,0 +1,93 @@
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from guest.machine import load, quota
+
+BUSY = """
+import time
+from guest.machine import load, quota
+before, began = load.look(), time.monotonic()
+while load.look().conditions.get("quota_s", 0) - before.conditions.get("quota_s", 0) < 0.2:
+    assert time.monotonic() - began < 300
+print(quota.allowed_cores())
+"""
+
+
+def test_a_process_of_a_limited_group_is_seen_to_be_held_back(tmp_path):
+    group = Path("/sys/fs/cgroup/cpu") / f"vbstudy-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "cpu.cfs_quota_us").write_text("20000")
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"no group with a quota can be made here: {error}")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", BUSY],
+            preexec_fn=lambda: (group / "cgroup.procs").write_text("0"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        group.rmdir()
+    assert (done.stdout, done.stderr) == ("0.2\n", "")
+
+
+@pytest.fixture
+def system(tmp_path, monkeypatch):
+    monkeypatch.setattr(quota, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(quota, "PROC", tmp_path / "proc")
+    return tmp_path
+
+
+def write(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def test_the_narrowest_quota_of_a_group_and_those_above_it_counts(system):
+    write(
+        system,
+        {
+            "proc/self/cgroup": "0::/pod/container\n",
+            "cgroup/pod/cpu.max": "150000 100000\n",
+            "cgroup/pod/cpu.stat": "usage_usec 9\nnr_periods 4\nnr_throttled 1\nthrottled_usec 2500000\n",
+            "cgroup/pod/container/cpu.max": "max 100000\n",
+            "cgroup/pod/container/cpu.stat": "usage_usec 9\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n",
+        },
+    )
+    assert quota.allowed_cores() == 1.5
+    assert quota.held_s() == 2.5
+
+
+def test_a_container_that_is_named_by_its_hosts_path_has_its_own_root(system):
+    write(
+        system,
+        {
+            "proc/self/cgroup": "5:memory:/docker/ab\n4:cpu,cpuacct:/docker/ab\n0::/docker/ab\n",
+            "cgroup/cpu/cpu.cfs_quota_us": "200000\n",
+            "cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            "cgroup/cpu/cpu.stat": "nr_periods 3\nnr_throttled 1\nthrottled_time 500000000\n",
+        },
+    )
+    assert quota.allowed_cores() == 2.0
+    assert quota.held_s() == 0.5
+
+
+@pytest.mark.parametrize("text", ["0::/\n", "1:cpu:/\n", None])
+def test_without_a_quota_nothing_is_reported(system, text):
+    if text:
+        write(system, {"proc/self/cgroup": text, "cgroup/cpu/cpu.cfs_quota_us": "-1\n"})
+        write(system, {"cgroup/cpu/cpu.cfs_period_us": "100000\n", "cgroup/cpu/cpu.stat": "nr_periods 0\n"})
+        write(system, {"cgroup/cpu.max": "max 100000\n", "cgroup/cpu.stat": "usage_usec 1\n"})
+    assert quota.allowed_cores() is None
+    assert quota.held_s() is None
+    assert "quota_s" not in load.look().conditions
