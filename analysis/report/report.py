@@ -11,7 +11,7 @@ from analysis.figures.figures import write_figures
 from analysis.report.page import detail_tables, page
 from analysis.report.progress import Unfinished
 from analysis.results.model import Analysis
-from analysis.results.printing import as_data, to_csv, to_json
+from analysis.results.printing import as_data, findings_table, to_csv, to_json
 from analysis.results.temporary import temporary
 
 PAGE = "index.html"
@@ -34,7 +34,7 @@ def write_report(analysis: Analysis, output: Path, live: Unfinished | None = Non
     with _swapped_in(output) as folder:
         (folder / "tables").mkdir()
         (folder / "figures").mkdir()
-        for table in (*analysis.tables.values(), *detail_tables(analysis)):
+        for table in (findings_table(analysis), *analysis.tables.values(), *detail_tables(analysis)):
             (folder / "tables" / f"{table.name}.csv").write_text(to_csv(table), encoding="utf-8")
         (folder / FINDINGS).write_text(to_json(as_data(analysis)), encoding="utf-8")
         pictures = write_figures(analysis, folder / "figures")

@@ -182,7 +182,7 @@ def export(options: Options, target: Path, form: str | None, without_projects: b
             f"{target}: the format is not known: name it *.zip, *.parquet or mlruns, or use --format"
         )
     store = options.store()
-    check_begun(store)
+    check_begun(options)
     with analysis_errors(target):
         note_edited(options, edited(store))
         if form == "zip":

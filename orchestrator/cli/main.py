@@ -78,8 +78,9 @@ def _terminate_like_interrupt() -> Iterator[None]:
         raise KeyboardInterrupt
 
     numbers = [signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
+    hangup = getattr(signal, "SIGHUP", None)  # not on Windows
+    if hangup and signal.getsignal(hangup) != signal.SIG_IGN:
+        numbers.append(hangup)
     kept = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield

@@ -322,19 +322,19 @@ def check_not_lost(store: Store) -> None:
         )
 
 
-def check_begun(store: Store) -> None:
-    """Raises UsageError for a study without a run while another vbstudy is at work on it, and where its runs
-    failed."""
+def check_begun(options: Options) -> None:
+    """Raises UsageError for a study without runs and imports; the error names what to do first."""
+    from analysis.exchange.imported import FOLDER
     from analysis.load.runs import run_folders
-    from orchestrator.sweep.failures import failing
-    from orchestrator.sweep.status import at_work
+    from orchestrator.study.plan import conditions
+    from orchestrator.sweep.status import next_command
 
+    store = options.store()
     with contextlib.suppress(OSError):  # what goes meanwhile had begun
-        if run_folders(store.directory):
-            return
-        command, why = at_work(store) or ("sweep", failing(store))
-        if why:
-            raise UsageError(f"no run is finished yet; {why}; next: vbstudy {command}")
+        if not run_folders(store.directory) and not (store.directory / FOLDER).exists():
+            study = options.study()
+            command, why = next_command(study, store, {spec.set_id for spec in conditions(study)})
+            raise UsageError("; ".join(filter(None, ("no run is finished yet", why, f"next: {command}"))))
 
 
 @contextlib.contextmanager

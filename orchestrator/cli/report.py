@@ -148,7 +148,7 @@ def _write(options: Options, output: Path | None, against: str, allow_mixed: boo
     if output is None and not os.access(store.directory, os.W_OK):
         raise UsageError(f"{store.directory}: you may not write to it; name a folder: --output FOLDER")
     plan = _plan(options)
-    check_begun(store)
+    check_begun(options)
     from analysis.pipeline import analyze
     from analysis.report.report import write_report
 

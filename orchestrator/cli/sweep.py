@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from orchestrator.cli.options import (
     note_edited,
     print_json,
     result,
+    show,
     stdout,
 )
 from orchestrator.errors import EXIT_RUNS_FAILED, UsageError
@@ -60,8 +60,6 @@ def plan(
     if (hosts is None) != (cores is None) or (hosts is None and memory_mib):
         raise UsageError("--hosts needs --cores, and --memory-mib needs both")
 
-    if math.isnan(difference) or (sd is not None and math.isnan(sd)):
-        raise UsageError("--difference and --sd must be numbers")
     study, store = options.study(), options.store()
     report = model.estimate(study, store, runs, difference, sd)
     note_edited(options, edited(store))
@@ -73,7 +71,7 @@ def plan(
         data = dataclasses.asdict(report)
         print_json(data if fleet is None else data | {"fleet": dataclasses.asdict(fleet)})
         return
-    click.echo("\n".join([answer(report), *totals(report), *([] if fleet is None else [fleet_text(fleet)])]))
+    show("\n".join([answer(report), *totals(report), *([fleet_text(fleet)] if fleet and fleet.runs else [])]))
     print_tables(as_tables(report), sys.stdout)
     open_sets = {each.set_id for each in report.sets if each.to_do}
     options.show_next(*status.next_command(study, store, open_sets, runs))

@@ -108,7 +108,7 @@ def study(tried: Tried, name: str) -> str:
         )
     text = tomlkit.document()
     text.add(
-        tomlkit.comment("The program that `vbstudy try` ran. All keys: docs/study.md, docs/own-projects.md")
+        tomlkit.comment("The program that `vbstudy try` ran. `vbstudy init` in another folder shows all keys")
     )
     text.update({"name": name, "cpus": list(tried.threads), "variants": ["fixed-seed", "default"]})
     if tried.seed is not None:

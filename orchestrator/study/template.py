@@ -60,6 +60,7 @@ momentum = 0.9
 # weight_decay = 0.0
 # augment = false               # random crops and flips (images)
 # variants = ["fixed-seed"]     # some of the study's; default: all
+# metrics = ["f1_macro"]        # default: the study's
 {samples}
 # models      {models}
 # datasets    {datasets}

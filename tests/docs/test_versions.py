@@ -8,6 +8,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from guest.records.run import Framework
+from orchestrator.providers.inside import DISTRIBUTIONS
 from vbstudy.exact import state
 
 REPOSITORY = Path(__file__).parents[2]
@@ -52,3 +54,10 @@ def test_the_oldest_versions_were_tried_and_the_locked_ones_are_those_of_the_loc
 def test_no_message_names_an_extra_which_pip_knows_of_a_clone_or_a_release_only():
     sources = (p for room in ROOMS for p in (REPOSITORY / room).rglob("*") if p.suffix in (".py", ".toml"))
     assert not [str(path) for path in sources if "vbstudy[" in path.read_text(encoding="utf-8")]
+
+
+def test_a_box_has_the_packages_that_provision_asks_for():
+    asked = (REPOSITORY / "vagrant" / "requirements.txt").read_text().splitlines()
+    locked = (REPOSITORY / "requirements.lock").read_text().splitlines()
+    names = sorted(["numpy", "safetensors", *DISTRIBUTIONS[Framework.TORCH]])
+    assert asked == [line for line in sorted(locked) if line.partition("==")[0] in names]

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,7 @@ def test_help_groups_the_commands_by_what_they_are_for(vbstudy):
 @pytest.mark.parametrize("command", ["doctor", "sweep", "scan"])
 def test_another_system_than_linux_is_told_in_a_line(vbstudy, monkeypatch, command):
     monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.delattr(signal, "SIGHUP")  # Windows has none
     status, out, errors = vbstudy(command)
     assert (status, out) == (3, "")
     assert errors.startswith("vbstudy: this is darwin, and vbstudy runs on Linux: ")
@@ -358,7 +360,7 @@ def test_storage_that_fails_anywhere_is_told_and_is_no_traceback(vbstudy, study,
 def test_analyze_before_sweep_says_what_to_do_first(vbstudy, study):
     status, out, err = vbstudy("analyze")
     assert (status, out) == (2, "")
-    assert f"run `vbstudy -C {study} sweep` first" in err
+    assert f"no run is finished yet; next: vbstudy -C {study} provision" in err
     assert not (study / "report").exists()
 
 
@@ -542,7 +544,7 @@ def test_the_three_commands_make_a_report_and_destroy_keeps_it(vbstudy, study, m
     for several in ("all", "time,churn"):
         assert "CSV is one table a call" in vbstudy("analyze", "--table", several, "--format", "csv")[2]
     assert re.search(r"^ *churn +On how many samples", vbstudy("analyze", "--list-tables")[1], re.MULTILINE)
-    for name in ("index.html", "findings.json", "tables/performance.csv"):
+    for name in ("index.html", "findings.json", "tables/findings.csv", "tables/performance.csv"):
         assert (study / "report" / name).is_file()
     assert list((study / "report" / "figures").glob("*.svg"))
     status, out, err = vbstudy("analyze", "--against", "issre2021")

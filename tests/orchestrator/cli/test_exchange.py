@@ -124,7 +124,7 @@ def test_results_of_another_program_are_compared(tmp_path, capsys):
         (["verify", "nowhere"], "neither a folder nor an archive"),
         (["verify"], "there is no study in it"),
         (["export", "x.tar"], "the format is not known"),
-        (["export", "x.zip"], "run `vbstudy sweep` first"),
+        (["export", "x.zip"], "there is no study here; `vbstudy init` writes one"),
         (["import", "."], "there is no result in it"),
         (["import", ".", "--name", "../x"], "--name ../x"),
         (["import", ".", "--by", "{thread}.npy"], "{thread} is none of {workload}"),

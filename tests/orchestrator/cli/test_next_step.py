@@ -86,6 +86,14 @@ def test_a_sweep_without_a_finished_run_is_watched(vbstudy, study):
         assert vbstudy(*command) == f"vbstudy: no run is finished yet; {WATCH}; next: vbstudy watch"
 
 
+@pytest.mark.parametrize("command", [["analyze"], ["report"], ["export", "s.zip"]], ids=" ".join)
+def test_without_a_run_the_first_step_is_named(vbstudy, study, command):
+    (study / "runs").rename(study / "elsewhere")
+    assert vbstudy(*command) == "vbstudy: no run is finished yet; next: vbstudy provision"
+    (study / "study.toml").unlink()
+    assert "there is no study here; `vbstudy init` writes one" in vbstudy(*command)
+
+
 @contextlib.contextmanager
 def at_work(study, command):
     """Another process holds the study's lock."""
