@@ -44,7 +44,7 @@ EXACT = ", exact"  # ends the label of a condition in exact mode
 SHOWN = 8  # lines of evidence at a level
 NAMES = {PREDICTIONS: "predictions", METRIC: "metrics", OUTPUT: "output"}
 NOTHING_SEEN = {
-    BITWISE: "no file was written",
+    BITWISE: "no file was compared as a whole",
     PREDICTIONS: "no prediction file seen (pred*.npy, logits*.npz, submission.csv, ...)",
     METRIC: "no loss or score was printed, logged or written with its name, as in `accuracy: 0.93`",
     OUTPUT: "nothing was printed",

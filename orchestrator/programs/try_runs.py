@@ -25,7 +25,7 @@ from orchestrator.errors import UnmetError
 from orchestrator.programs import folders
 from orchestrator.programs.conditions import Condition, notes_of_gpus
 from orchestrator.programs.try_files import FileSeen, Role, by_name, numbers, read, role_of
-from orchestrator.programs.try_verdicts import WARNING, Trial, comparable, passes
+from orchestrator.programs.try_verdicts import REPORTED, WARNING, Trial, comparable, passes
 from orchestrator.study.plan import program_spec
 from orchestrator.study.snapshots import SKIPPED
 from orchestrator.text import Say
@@ -164,15 +164,15 @@ def _once(
     unread: list[str] = []
     try:
         told = [(name, repr(value.value)) for name, value in reported(out / prepare.REPORTED)]
-        metrics |= by_name((f"vbstudy.report.metric: {name}", value) for name, value in told)
+        metrics |= by_name((f"{REPORTED}: {name}", value) for name, value in told)
     except MetricError as error:
-        unread.append(f"vbstudy.report.metric: {error}")
+        unread.append(f"{REPORTED}: {error}")
     files: dict[str, FileSeen] = {}
     for name, path in folders.written(work, before).items():
         role = role_of(name)
         values, words = ({}, None) if role is Role.PREDICTIONS else numbers(path)
         metrics |= {f"{name}: {key}": each for key, each in values.items()}
-        if words or all(passes(key) for key in values):
+        if words or all(passes(key, in_file=True) for key in values):
             files[name] = words or _text(path, role) or read(path, role)
     files |= dict(_reported(out / prepare.REPORTED))
     for name, path in _outside(noticed, work):  # before the next run overwrites them

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
 from pathlib import PurePosixPath
 
 from guest.projects.hooks.vbstudy_watch import PAIR
@@ -24,10 +25,13 @@ NO_RESULT = re.compile(
     r"eta|durations?|speed(?:up)?|throughput|latency|per_second|ms(?=$|/|[ _]per)|dt|date|pid|"
     r"mem(?:ory)?|rss|ram|mfu|[nm]?threads?|"
     r"[nm]?cpus?|[nm]?cores?|[nm]?workers?|(?:multi)?process(?:es|ing|ors?)?|port|gib?|mib?|usage|wall|clock|fps|[kmgtp]?flops)(?![a-z])|"
-    r"/s\b|(?:^|[._ -])(?:id|uu?id|session)$|(?:^|[. ])(epoch|step|iter|iteration|batch|seed|line|data)$|"
+    r"/s\b|(?:^|[._ -])(?:id|uu?id|session)$|"
     r"\b(?:done|finished|completed|ended|trained|loaded) (?:in|after)$",
     re.IGNORECASE,
 )
+# What is printed beside a result; in files this may be one (`data` of a chart).
+PROGRESS = re.compile(r"(?:^|[. ])(?:epoch|step|iter|iteration|batch|seed|line|data)$", re.IGNORECASE)
+PRECISE = re.compile(r"(?=.*\.)[-+0.]*[1-9](?:\.?\d){4,}\.?[1-9]")  # no time repeats to six digits
 MEASURES = (
     r"loss|acc(?!um|el|ess|ept)|score(?!_time)|\bf1|auc|err|mse|mae|mape|r(?:\^?2\b|\u00b2)|perplex|ppl|bleu|rouge|precision|"
     r"recall|iou|dice|reward|nll|elbo|likelihood|correct|top.?[15]\b|silhouette|inertia"
@@ -40,6 +44,7 @@ WARNING = re.compile(r"warn(?:ings?|ed)?\b", re.IGNORECASE)
 PYTHON_WARNING = re.compile(r":\d+: \w*Warning: ")
 ABOUT_MACHINE = re.compile(r"cpu|\bcores?\b|(?:thread|worker|process(?:e|or)?)s?(?![a-z])", re.IGNORECASE)
 NUMBER, TEXT = "number", "text"
+REPORTED = "vbstudy.report.metric"
 TEXT_CHARACTERS = 160
 
 
@@ -105,7 +110,12 @@ def decide(trials: Sequence[Trial]) -> tuple[LevelVerdict, ...]:
     predicted = [name for name in every if roles[name] is Role.PREDICTIONS]
     files = [_file(trials, name, lambda file: file.digest) for name in every]
     predictions = [_file(trials, name, lambda file: file.classes or file.digest) for name in predicted]
-    numbers, constants = _numbers(trials)
+    numbers, constants, equal = _numbers(trials)
+    files += [
+        _compared(trials, Role.OTHER, name, [""] * len(trials), "its numbers", certain=False)
+        for name in equal
+        if name not in roles
+    ]
     if len({trial.status for trial in trials}) > 1:
         shown = " | ".join(str(status) for status in dict.fromkeys(t.status for t in trials))
         seen = [str(trial.status) for trial in trials]
@@ -267,15 +277,17 @@ def _file(trials: Sequence[Trial], name: str, key: Callable[[FileSeen], str]) ->
 # ---- numbers ----------------------------------------------------------------------------------------
 
 
-def _numbers(trials: Sequence[Trial]) -> tuple[list[Compared], int]:
-    """Losses, scores and what differs; and how many others there are."""
-    compared, constants = [], 0
+def _numbers(trials: Sequence[Trial]) -> tuple[list[Compared], int, list[str]]:
+    """Losses, scores and what differs; how many others there are; the files whose numbers are the same."""
+    compared, constants, equal = [], 0, dict[str, bool]()
     for name in dict.fromkeys(name for trial in trials for name in trial.metrics):
         bare = name.split(" @ ")[0]
         values = [trial.metrics.get(name, ()) for trial in trials]
-        key = bare.rpartition(": ")[2]
-        result = bool(RESULT.search(key))
-        if passes(key) or (not result and _echoes(trials, values)):
+        file, colon, key = bare.partition(": ")
+        if not colon:
+            file, key = "", bare
+        result, passing = bool(RESULT.search(key)), passes(key, in_file=bool(colon))
+        if not result and _echoes(trials, values):
             continue
         ends = list(dict.fromkeys(v[-1] for v in values if v))
         count = max(map(len, values))
@@ -283,16 +295,21 @@ def _numbers(trials: Sequence[Trial]) -> tuple[list[Compared], int]:
         one = _compared(
             trials, NUMBER, name, ["\n".join(v) if v else None for v in values], remark, result=result
         )
+        if passing and not (one.answer is Answer.MATTERS and any(map(PRECISE.match, chain(*values)))):
+            continue
+        if file and file != REPORTED:
+            equal[file] = equal.get(file, True) and one.answer is Answer.SAME
         if one.answer is Answer.SAME and not result:
             constants += 1
         else:
             compared.append(one)
-    return compared, constants
+    return compared, constants, [name for name, same in equal.items() if same]
 
 
-def passes(name: str) -> bool:
+def passes(name: str, *, in_file: bool = False) -> bool:
     """Whether a number of this name changes from run to run and is no result, as a time."""
-    return bool(NO_RESULT.search(name)) and not MEASURE.search(name)
+    found = NO_RESULT.search(name) or (not in_file and PROGRESS.search(name))
+    return bool(found) and not MEASURE.search(name)
 
 
 def _echoes(trials: Sequence[Trial], values: Sequence[tuple[str, ...]]) -> bool:
@@ -346,7 +363,7 @@ def _output(trials: Sequence[Trial]) -> LevelVerdict:
             continue
         # With # for the thread count, which a program may say.
         said = {
-            t if t is None or MEASURE.search(t) else re.sub(rf"\b{trial.threads}\b", "#", t)
+            t if t is None or MEASURE.search(t) else re.sub(rf"(?<![\w.]){trial.threads}(?!\w|\.\d)", "#", t)
             for trial, t in zip(trials, seen, strict=True)
         }
         if len(said) == 1:

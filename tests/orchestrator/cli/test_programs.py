@@ -93,7 +93,7 @@ def test_without_files_and_numbers_the_output_states_what_to_do(tmp_path, capsys
     (tmp_path / "train.py").write_text("print('done')")
     assert cli.run(["-C", str(tmp_path), "-q", "try", "--", sys.executable, "train.py"]) == 0
     out = capsys.readouterr().out
-    assert "bitwise      no file was written" in out
+    assert "bitwise      no file was compared as a whole" in out
     assert "no loss or score was printed, logged or written with its name" in out
     assert out.startswith("The thread count shows no effect: the output is the same.")
 
@@ -532,6 +532,17 @@ def test_a_check_that_proves_nothing_fails_and_states_why(tmp_path, capsys, prog
     options = ["try", "--check", "--level", level, "--cpus", "1,2", "--", "sh", "-c", program]
     assert cli.run(["-C", str(tmp_path), "-q", *options]) == 1
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("factor", "code"), [("1", 0), ("n", 1)])
+def test_a_check_compares_files_of_numbers_alone_whatever_these_are_called(tmp_path, capsys, factor, code):
+    script = (
+        "import json, os\nn = int(os.environ['OMP_NUM_THREADS'])\n"
+        f"json.dump({{'iteration': [0.1], 'data': [0.3 * {factor}]}}, open('chart.json', 'w'))"
+    )
+    program = ["--check", "--cpus", "1,2", "--", sys.executable, "-c", script]
+    assert cli.run(["-C", str(tmp_path), "-q", "try", *program]) == code
+    assert ("chart.json: the same in all 4 runs (its numbers)" in capsys.readouterr().out) is not bool(code)
 
 
 CURED = """\

@@ -98,6 +98,29 @@ def test_constants_are_counted_and_losses_stand_first():
     assert decide(trials(metrics=named[:2]))[2].answer is Answer.ABSENT
 
 
+@pytest.mark.parametrize("name", ["data", "line", "batch"])
+def test_what_passes_as_progress_where_it_is_printed_is_a_number_in_a_file(name):
+    verdicts = decide(trials(metrics=[(f"chart.json: {name}", "1122")], files=[{}] * 4))
+    assert verdicts[2].answer is Answer.MATTERS
+
+
+def test_a_number_that_repeats_to_six_digits_is_no_time_whatever_its_name():
+    for name in ("sum of squares per process", "log.csv: data memory"):
+        values = ["0.3000001"] * 2 + ["0.6"] * 2
+        assert decide(trials(metrics=[(name, values)]))[2].answer is Answer.MATTERS, name
+        for passing in (["3.0000000"] * 2 + ["2.0000000"] * 2, ["1048576"] * 2 + ["2097152"] * 2):
+            assert decide(trials(metrics=[(name, passing)]))[2].answer is Answer.ABSENT, name
+
+
+@pytest.mark.parametrize(("values", "answer"), [("1111", Answer.SAME), ("1122", Answer.ABSENT)])
+def test_a_file_whose_numbers_are_the_same_is_the_same_though_none_is_a_loss_or_a_score(values, answer):
+    runs = trials(metrics=[("m.json: mean", "2222"), ("m.json: std", values)], files=[{}] * 4)
+    assert decide(runs)[0].answer is answer
+    assert overall(decide(runs)) is (Answer.SAME if answer is Answer.SAME else Answer.MATTERS)
+    runs = trials(metrics=[("vbstudy.report.metric: mean", "2222"), ("batch_size", "8888")], files=[{}] * 4)
+    assert decide(runs)[0].answer is Answer.ABSENT
+
+
 def test_files_that_were_read_outweigh_those_that_were_not():
     files = [{"m.pt": file("x"), "args.bin": file(str(i), parsed=False)} for i in range(4)]
     verdict = decide(trials(files=files))[0]
@@ -261,6 +284,8 @@ def test_lines_that_state_the_thread_count_are_no_evidence_of_a_difference():
     lines = [["n_jobs=1", "end"]] * 2 + [["n_jobs=4", "end"]] * 2
     found = decide(trials(lines=lines, files=[{}] * 4))[3]
     assert [found.answer, *(each.answer for each in found.compared)] == [Answer.SAME, Answer.SAME]
+    lines = [["on 1. Of 0.1"]] * 2 + [["on 4. Of 0.4"]] * 2
+    assert decide(trials(lines=lines, files=[{}] * 4))[3].answer is Answer.MATTERS
 
 
 @pytest.mark.parametrize("name", ["msg_id", "run_id @ t.py:3", "session", "job id", "uuid"])
