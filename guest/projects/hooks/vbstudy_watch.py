@@ -151,6 +151,8 @@ def install() -> None:
     def audit(event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
             written(args[0])
+        elif event == "os.rename":  # as of a file that is written beside its place
+            written(args[1])
 
     def written(path: object) -> None:
         if not isinstance(path, (str, bytes, os.PathLike)):

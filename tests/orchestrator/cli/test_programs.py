@@ -294,6 +294,8 @@ n = int(os.environ["OMP_NUM_THREADS"])
 np.save(os.path.abspath("weights.npy"), np.ones(3))
 np.save("../weights.npy", np.ones(3) * n)
 np.save("{there}/weights.npy", np.ones(3) * n)
+np.save("part.npy", np.ones(3) * n)
+os.replace("part.npy", "{there}/model.npy")
 for path in ("../beside.txt", "{there}/a.txt", "{there}/a.txt", "{there}/2026-11-23/b.txt", "{there}/.c/d"):
     pathlib.Path(path).parent.mkdir(exist_ok=True)
     pathlib.Path(path).write_text("x")
@@ -316,6 +318,7 @@ def test_files_outside_of_the_folder_are_compared_or_named(tmp_path, capsys, mon
     assert {(each["name"], each["distinct"]) for each in report["verdicts"][0]["compared"]} == {
         ("../weights.npy", 2),
         (f"{there}/weights.npy", 2),
+        (f"{there}/model.npy", 2),
         ("inside.txt", 1),
         ("weights.npy", 1),
     }
