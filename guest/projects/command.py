@@ -136,7 +136,7 @@ def _start(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> subproc
         return subprocess.Popen(
             list(argv),
             cwd=folder,
-            env=dict(env),
+            env={**env, "PWD": str(folder)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -275,11 +275,14 @@ class _Output:
         room = LOG_LIMIT_BYTES - self._written
         if room <= 0:
             return
-        self._log.write(piece[:room])
         self._written += len(piece)
-        if self._written >= LOG_LIMIT_BYTES:
-            self._log.write(f"\n[the log ends here: more than {LOG_LIMIT_BYTES >> 20} MiB]\n".encode())
-        self._log.flush()  # it is read while the command runs, and when it was killed
+        try:
+            self._log.write(piece[:room])
+            if self._written >= LOG_LIMIT_BYTES:
+                self._log.write(f"\n[the log ends here: more than {LOG_LIMIT_BYTES >> 20} MiB]\n".encode())
+            self._log.flush()  # it is read while the command runs, and when it was killed
+        except OSError as error:  # the disk is full
+            self.error = self.error or error
 
     def _line(self, line: bytes) -> None:
         text = line.decode(errors="replace").rstrip()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,19 @@ def test_lines_are_seen_without_their_colours_which_the_log_keeps(tmp_path):
     _, log = run(tmp_path, "print('\x1b[1ma\x1b[0m: 1')", on_line=lambda line, _: seen.append(line))
     assert seen == ["a: 1"]
     assert log == b"\x1b[1ma\x1b[0m: 1\n"
+
+
+def test_a_log_that_cannot_be_written_ends_the_command(tmp_path):
+    argv = [sys.executable, "-uc", "import time; print(1); time.sleep(600)"]
+    limits, env = Limits(timeout_s=None, disk_bytes=1 << 30), {"PATH": "/usr/bin:/bin"}
+    with Path("/dev/full").open("wb", 0) as log, pytest.raises(OSError, match="No space left"):
+        command.run(argv, tmp_path, env, log, limits, lambda *_: None)
+
+
+def test_the_current_folder_has_the_same_name_in_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("PWD", "/")
+    _, log = run(tmp_path, "import os; print(os.environ['PWD'])")
+    assert log.decode() == f"{tmp_path}\n"
 
 
 def test_a_command_that_does_not_exist_is_told(tmp_path):
