@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -161,47 +163,70 @@ def _from_file(source: MetricSource, folder: Path) -> list[Value]:
 def _json(text: str, key: str) -> list[Any]:
     """The value at a dotted key; a list there is one value an epoch."""
     found = _at(json.loads(text), key)
-    return found if isinstance(found, list) and found else [found]
+    return list(_flat(found)) or [found]
 
 
 def _json_lines(text: str, key: str) -> list[Any]:
     rows = [json.loads(line) for line in text.splitlines() if line.strip()]
-    values = []
+    values: list[Any] = []
     for row in rows:
-        try:
-            values.append(_at(row, key))
-        except ValueError:
-            continue  # lines of another kind
+        with contextlib.suppress(ValueError):  # lines of another kind
+            values += _flat(_at(row, key))
     if not values:
         raise ValueError(f"none of its {len(rows)} lines has the key {key!r}")
     return values
 
 
-def _at(data: Any, key: str) -> Any:
-    for depth, part in enumerate(key.split(".") if key else []):
-        if isinstance(data, list) and re.fullmatch(r"-?\d+", part) and -len(data) <= int(part) < len(data):
-            data = data[int(part)]
-        elif isinstance(data, dict) and part in data:
-            data = data[part]
-        else:
-            there = ", ".join(map(str, data)) if isinstance(data, dict) else f"a {type(data).__name__}"
-            before = ".".join(key.split(".")[:depth]) or "the file"
-            raise ValueError(f"has no key {key!r}; {before} has {there[:200]}")
-    return data
+def _at(data: Any, key: str, before: str = "") -> Any:
+    """The value at a dotted key. A key may have dots in it; of a list, a key that is no index is that of each
+    table which has it."""
+    if not key:
+        return data
+    if isinstance(data, dict):
+        name = max((known for known in data if f"{key}.".startswith(f"{known}.")), key=len, default=None)
+        if name is not None:
+            return _at(data[name], key[len(name) + 1 :], f"{before}{name}.")
+    elif isinstance(data, list):
+        part, _, rest = key.partition(".")
+        if re.fullmatch(r"-?\d+", part) and -len(data) <= int(part) < len(data):
+            return _at(data[int(part)], rest, f"{before}{part}.")
+        found = []
+        for each in data:
+            with contextlib.suppress(ValueError):
+                found.append(_at(each, key))
+        if found:
+            return found
+    there = ", ".join(map(str, data)) if isinstance(data, dict) else f"a {type(data).__name__}"
+    raise ValueError(f"has no key {before + key!r}; {before[:-1] or 'the file'} has {there[:200]}")
 
 
-def _column(text: str, key: str) -> list[Any]:
-    reader = csv.DictReader(text.splitlines())
-    rows = list(reader)
-    if key not in (reader.fieldnames or ()):
-        raise ValueError(f"has no column {key!r}; there are {', '.join(reader.fieldnames or ('none',))}")
-    values = [row[key] for row in rows if row[key] not in (None, "")]
+def _flat(value: Any) -> Iterator[Any]:
+    """What is in nested lists, in order."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _flat(each)
+    else:
+        yield value
+
+
+def _column(text: str, key: str, separator: str = ",") -> list[Any]:
+    head, *rows = csv.reader(text.splitlines() or [""], delimiter=separator)
+    columns = {name.strip(): i for i, name in enumerate(head)}
+    if key.strip() not in columns:
+        raise ValueError(f"has no column {key!r}; there are {', '.join(columns) or 'none'}")
+    at = columns[key.strip()]
+    values = [row[at] for row in rows if row[at:] and row[at].strip()]
     if not values:
         raise ValueError(f"column {key!r} is empty")
     return values
 
 
-_READERS = {".json": _json, ".jsonl": _json_lines, ".csv": _column}
+_READERS: dict[str, Callable[[str, str], list[Any]]] = {
+    ".json": _json,
+    ".jsonl": _json_lines,
+    ".csv": _column,
+    ".tsv": partial(_column, separator="\t"),
+}
 
 
 def reported(folder: Path) -> list[tuple[str, Value]]:

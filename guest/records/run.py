@@ -121,7 +121,7 @@ LOSSES = ("train_loss", "validation_loss", "test_loss")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSource:
     """Where a number of a project is read: `pattern` is a regular expression with one group, tried on
-    every line of output; `file` is below the project's folder (JSON, JSON lines, CSV, or a folder of
+    every line of output; `file` is below the project's folder (JSON, JSON lines, CSV, TSV, or a folder of
     TensorBoard events) and `key` what to read in it. With neither, the project tells it `vbstudy.report`."""
 
     name: str

@@ -23,11 +23,12 @@ from orchestrator.files import write_durably
 from orchestrator.programs.try_files import Role
 from orchestrator.programs.try_report import Report
 from orchestrator.programs.try_runs import framework_of, in_place
-from orchestrator.programs.try_verdicts import NUMBER, Compared
+from orchestrator.programs.try_verdicts import NUMBER, REPORTED, Compared
 from vbstudy import caches
 
 SCHEMA_VERSION = 1
 METRICS, NAMES = 3, 1000  # losses and scores that become metrics, and that these are known apart from
+Source = dict[str, str | bool]  # of a metric, as in a study file
 NO_NAME = re.compile(r"[^a-z0-9_]+")
 
 
@@ -56,11 +57,7 @@ def note(report: Report, folder: Path, threads: Sequence[int]) -> None:
         seed=report.seed,
         threads=tuple(dict.fromkeys(threads)),
         framework=framework_of(report.software) or "",
-        metrics=tuple(
-            each.name
-            for each in every
-            if each.kind == NUMBER and each.result and not each.name.startswith("vbstudy.")
-        )[:NAMES],
+        metrics=tuple(each.name for each in every if each.kind == NUMBER and each.result)[:NAMES],
         weights=_file(every, Role.WEIGHTS),
         predictions=_file(every, Role.PREDICTIONS),
     )
@@ -99,11 +96,11 @@ def study(tried: Tried, name: str) -> str:
     study cannot measure."""
     from orchestrator.study import schema  # heavy, and `try` does without it
 
-    sources = (_source(name, tried.metrics) for name in tried.metrics[:METRICS])
-    metrics = _named(list(filter(None, sources)))
+    sources = filter(None, (_source(name, tried.metrics) for name in tried.metrics))
+    metrics = _named(list(itertools.islice(sources, METRICS)))
     if not metrics:
         raise UsageError(
-            "--from-try: a study needs a metric, and no loss or score with a name was seen, "
+            "--from-try: a study needs a metric, and no loss or score with a name that it can read was seen, "
             "as in `accuracy: 0.93`"
         )
     text = tomlkit.document()
@@ -136,7 +133,7 @@ def study(tried: Tried, name: str) -> str:
     return written
 
 
-def _source(name: str, names: Sequence[str]) -> tuple[str, dict[str, str]] | None:
+def _source(name: str, names: Sequence[str]) -> tuple[str, Source] | None:
     """What a metric is called, and where it is read: a printed one by a pattern, one in a file by its key.
     Where `names` has `val loss`, that is none of `loss`."""
     file, found, key = name.partition(": ")
@@ -145,25 +142,32 @@ def _source(name: str, names: Sequence[str]) -> tuple[str, dict[str, str]] | Non
         before = dict.fromkeys(each.partition(" @ ")[0].removesuffix(key) for each in names)
         others = "".join(rf"(?<!{re.escape(each)})" for each in before if re.search(r"[^\w.]\Z", each))
         return key, {"pattern": rf"(?i)(?<![\w.]){others}{re.escape(key)}{VALUE}"}
+    if file == REPORTED:
+        return key, {"report": True}
     outside = not file or file.startswith("/") or {".", ".."} & set(file.split("/"))
     return None if outside or "*" in file else (key, {"file": file, "key": key})
 
 
-def _named(sources: Sequence[tuple[str, dict[str, str]]]) -> dict[str, dict[str, str]]:
+def _named(sources: Sequence[tuple[str, Source]]) -> dict[str, Source]:
     """By names that a study accepts, each its own: a number that is printed in two places is one. What has no
-    such name, and a loss where nothing else is measured, is the `final_` one: the last of a run is read."""
-    named: dict[str, dict[str, str]] = {}
+    such name, and a loss where nothing else is measured, is the `final_` one: the last of a run is read. A
+    reported one has the name that it was reported by, or none."""
+    named: dict[str, Source] = {}
     for key, source in sources:
-        if source in named.values():
+        if source in named.values() and "report" not in source:
             continue
         name = NO_NAME.sub("_", unaccented(key).lower()).replace("sha256", "sha_256").strip("_")[:50]
         name = name if re.fullmatch(METRIC, name) else f"final_{name or 'metric'}"
         names = itertools.chain([name], (f"{name}_{n}" for n in itertools.count(2)))
-        named[next(each for each in names if each not in named)] = source
-    return {f"final_{name}" if set(named) <= set(LOSSES) else name: each for name, each in named.items()}
+        name = next(each for each in names if each not in named)
+        if "report" not in source or name == key:
+            named[name] = source
+    if set(named) <= set(LOSSES):
+        return {f"final_{name}": each for name, each in named.items() if "report" not in each}
+    return named
 
 
-def _inline(values: dict[str, str]) -> tomlkit.items.InlineTable:
+def _inline(values: Source) -> tomlkit.items.InlineTable:
     table = tomlkit.inline_table()
     table.update(values)
     return table

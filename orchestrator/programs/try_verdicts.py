@@ -286,7 +286,8 @@ def _numbers(trials: Sequence[Trial]) -> tuple[list[Compared], int, list[str]]:
         file, colon, key = bare.partition(": ")
         if not colon:
             file, key = "", bare
-        result, passing = bool(RESULT.search(key)), passes(key, in_file=bool(colon))
+        result = file == REPORTED or bool(RESULT.search(key))
+        passing = passes(key, in_file=bool(colon))
         if not result and _echoes(trials, values):
             continue
         ends = list(dict.fromkeys(v[-1] for v in values if v))

@@ -19,7 +19,7 @@ GIT_URL = re.compile(r"^(https?|ssh|git|file)://|^[\w.-]+@[\w.-]+:|\.git(@|$)")
 COMMIT = re.compile(r"@([0-9a-f]{7,40})$")
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
-READ_FROM = ".json, .jsonl or .csv, or a folder of TensorBoard events"
+READ_FROM = ".json, .jsonl, .csv or .tsv, or a folder of TensorBoard events"
 
 
 def _below(value: str) -> str:

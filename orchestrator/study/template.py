@@ -77,7 +77,7 @@ momentum = 0.9
 # disk_limit_mib = 10240        # what one run may write
 # [workload.metrics]            # the first one is compared first
 # accuracy = {{ pattern = 'test acc: ([0-9.]+)' }}      # a line of output
-# f1 = {{ file = "out/result.json", key = "test.f1" }}  # also .jsonl, .csv, a folder of TensorBoard events
+# f1 = {{ file = "out/result.json", key = "test.f1" }}  # also .jsonl, .csv, .tsv, TensorBoard's folder
 # train_loss = {{ report = true }}                      # vbstudy.report.metric in the script
 # [workload.artifacts]
 # predictions = "out/preds.npy" # also .npz, .csv

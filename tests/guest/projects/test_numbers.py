@@ -9,6 +9,7 @@ from guest.projects import numbers
 from guest.projects.numbers import MetricError, Patterns, Value
 from guest.records import bounded
 from guest.records.run import MetricSource, history_columns
+from orchestrator.programs import try_files
 
 ACCURACY = MetricSource(name="accuracy", pattern=r"test acc: ([0-9.a-z%]+)")
 
@@ -63,6 +64,24 @@ def test_json_is_read_at_a_dotted_key_and_a_list_there_is_one_value_an_epoch(tmp
     assert values(collected(tmp_path, MetricSource(name="x", file="out.json", key="c.0.d"))) == [3]
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "key", "found"),
+    [
+        ("a.json", '[{"loss": 0.1}, {"lr": 1}, {"loss": 0.2}]', "loss", [0.1, 0.2]),
+        ("a.json", '{"log": [{"eval": {"f1": 0.1}}, {"eval": {"f1": 0.2}}]}', "log.eval.f1", [0.1, 0.2]),
+        ("a.json", '{"eval.acc": {"top.1": 0.1}, "eval": 2}', "eval.acc.top.1", [0.1]),
+        ("a.json", '{"acc": [[0.1], [0.2]]}', "acc", [0.1, 0.2]),
+        ("a.jsonl", '[{"loss": 0.1}, {"loss": 0.2}]', "loss", [0.1, 0.2]),
+        ("a.csv", "epoch, acc\n1, 0.1\n\n2,\n3, 0.2", "acc", [0.1, 0.2]),
+        ("a.tsv", "epoch\tacc\n1\t0.1\n2\t0.2", "acc", [0.1, 0.2]),
+    ],
+)
+def test_the_numbers_that_try_names_are_read(tmp_path, file, text, key, found):
+    (tmp_path / file).write_text(text)
+    assert key in try_files.numbers(tmp_path / file)[0]
+    assert values(collected(tmp_path, MetricSource(name="x", file=file, key=key))) == found
+
+
 def test_json_lines_and_csv_columns_are_read(tmp_path):
     (tmp_path / "log.jsonl").write_text('{"acc": 0.1}\n{"other": 1}\n{"acc": 0.2}\n')
     (tmp_path / "log.csv").write_text("epoch,acc\n1,0.3\n2,0.4\n")
@@ -75,6 +94,7 @@ def test_json_lines_and_csv_columns_are_read(tmp_path):
     [
         ("a.json", None, "k", "wrote no such file"),
         ("a.json", "{", "k", "a.json: Expecting"),
+        ("a.json", "[1, {}]", "k.0", "has no key 'k.0'; the file has a list"),
         ("a.json", '{"a": {"z": 1}}', "a.b", "has no key 'a.b'; a has z"),
         ("a.json", '{"a": "high"}', "a", "'high' is not a number"),
         ("a.json", '{"a": "0,93"}', "a", "'0,93' is not a number"),

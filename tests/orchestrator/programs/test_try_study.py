@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from guest.projects.numbers import Patterns
 from guest.records.run import MetricSource
+from orchestrator.errors import UsageError
 from orchestrator.programs import try_study
 from orchestrator.programs.try_study import Tried, study
 from orchestrator.study import schema
@@ -58,6 +59,9 @@ def test_each_number_that_is_printed_has_a_name_of_its_own(metrics):
         (["m.json: 5-shot acc", "m.json: 1"], ["final_5_shot_acc", "final_1"]),
         (["acc @ a.py:1", "acc @ a.py:9", "m.json: acc"], ["acc", "acc_2"]),
         (["loss (train)", "R²"], ["loss_train", "r2"]),
+        (["vbstudy.report.metric: f1", "vbstudy.report.metric: a b"], ["f1"]),
+        (["vbstudy.report.metric: train_loss", "loss"], ["train_loss", "final_loss"]),
+        (["acc @ a.py:1", "vbstudy.report.metric: acc", "/m.json: b", "../m.json: c", "d"], ["acc", "d"]),
         (["m.json: " + "a" * 70, "m.json: " + "a" * 71], ["a" * 50, "a" * 50 + "_2"]),
     ],
 )
@@ -95,6 +99,13 @@ def test_a_study_reads_the_numbers_that_try_sees(line, value):
     (metric,) = workload("loss").metrics.values()
     found = Patterns([MetricSource(name="loss", pattern=metric.pattern)]).line(line, 0.0)
     assert found == ({} if value is None else {"loss": pytest.approx(value, nan_ok=True)})
+
+
+def test_a_reported_metric_is_read_as_such():
+    metrics = workload("vbstudy.report.metric: mcc", "vbstudy.report.metric: train_loss").metrics
+    assert [(name, each.report) for name, each in metrics.items()] == [("mcc", True), ("train_loss", True)]
+    with pytest.raises(UsageError, match="a study needs a metric"):
+        workload("vbstudy.report.metric: train_loss")
 
 
 def test_a_name_that_ends_another_is_not_read_from_that_one():
