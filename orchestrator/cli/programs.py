@@ -115,6 +115,8 @@ def try_(
     if save is not None and not save.absolute().parent.is_dir():
         raise UsageError(f"{save}: {save.absolute().parent} is not a folder")
     there = try_saved.read(against) if against is not None else None
+    if there is not None:  # before an hour of runs
+        try_saved.common(there, [condition.label for condition in factor.conditions])
     ask = try_runs.Ask(
         argv=command,
         folder=options.store().directory.resolve(),
@@ -136,8 +138,6 @@ def try_(
         report, seen = try_report.run(ask, factor, exact, say)
     report = dataclasses.replace(report, notes=(*links, *report.notes))
     try_study.note(report, ask.folder, [condition.threads for condition in factor.conditions])
-    if save is not None:
-        try_saved.write(save, try_saved.saved(command, factor.name, ask.seed, seen))
     data, text = to_json(report), try_report.text(report, cpus or (), vary)
     own = report.exact.verdicts if report.exact else report.verdicts  # none where exact mode was not measured
     if there is not None and against is not None:
@@ -149,6 +149,8 @@ def try_(
     else:
         judged = [own]
     result(options, data, text)
+    if save is not None:
+        try_saved.write(save, try_saved.saved(command, factor.name, ask.seed, seen))
     answers = {overall(verdicts, LEVELS[LEVELS.index(level) :]) for verdicts in judged}
     if check and answers != {Answer.SAME}:
         why = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,20 +110,26 @@ def read(path: Path) -> Saved:
         raise UsageError(f"{path}: {why}") from None
 
 
-def compare(there: Saved, here: Saved) -> Against:
-    """Raises UsageError where no condition is common to both."""
+def common(there: Saved, conditions: Iterable[str]) -> list[str]:
+    """Those that the file has, too. Raises UsageError where it has none."""
     labels = dict.fromkeys(trial.condition for trial in there.trials)
-    common = [label for label in labels if any(trial.condition == label for trial in here.trials)]
-    if not common:
+    found = [label for label in labels if label in set(conditions)]
+    if not found:
         raise UsageError(
             f"the file has other conditions ({', '.join(labels)}); give them by --cpus or --vary"
         )
+    return found
+
+
+def compare(there: Saved, here: Saved) -> Against:
+    """Raises UsageError where no condition is common to both."""
+    labels = common(there, [trial.condition for trial in here.trials])
     notes = []
     if there.program != here.program:
         notes.append("the file was saved for another command line")
     if there.seed != here.seed:
         notes.append(f"the file was saved with another seed: {there.seed}")
-    verdicts = {label: decide([*_of(there, label, THERE), *_of(here, label, HERE)]) for label in common}
+    verdicts = {label: decide([*_of(there, label, THERE), *_of(here, label, HERE)]) for label in labels}
     return Against(
         answers={label: overall(each) for label, each in verdicts.items()},
         verdicts=verdicts,
