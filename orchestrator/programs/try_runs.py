@@ -33,6 +33,10 @@ from vbstudy.exact import launch
 
 DISK_LIMIT_BYTES = 10 << 30
 IN_MEMORY = "weights in memory at the end"
+UNSEEN = (
+    "a process that trained ended without Python's own end (as by os._exit): its weights are compared as far "
+    "as files hold them"
+)
 RUN = "run"
 OURS = (prepare.HOOKS, prepare.NOTICED, prepare.REPORTED, randomness.FOLDER)  # beside the copy
 LINES_SHOWN = 5
@@ -100,12 +104,7 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
     if once := _written_once(trials):
         trials[0] = replace(trials[0], files={k: v for k, v in trials[0].files.items() if k not in once})
         notes |= dict.fromkeys(folders.notes_of_downloads(once))
-    versions = {
-        name: version
-        for notice in noticed
-        if notice["kind"] == "end"
-        for name, version in notice.get("versions", {}).items()
-    }
+    versions = {name: version for notice in noticed for name, version in notice.get("versions", {}).items()}
     return Seen(
         trials=tuple(trials),
         overrides=notices.overrides(noticed),
@@ -193,8 +192,10 @@ def _once(
     )
     # Exact mode sets pools of its own.
     remarks = [] if condition.exact else notices.remarks(noticed, condition.asked)
+    kinds = [notice["kind"] for notice in noticed]
+    unseen = [UNSEEN] if kinds.count("optimizer") > kinds.count("weights") else []
     long = [] if whole else [LONG]
-    return trial, noticed, [*remarks, *random_notes, *unread, *stray, *long]
+    return trial, noticed, [*remarks, *random_notes, *unread, *unseen, *stray, *long]
 
 
 def _text(path: Path, role: Role) -> FileSeen | None:

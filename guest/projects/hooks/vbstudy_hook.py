@@ -228,6 +228,8 @@ AFTER: dict[str, Callable[[ModuleType], None]] = {
 
 
 def after_import(name: str, module: ModuleType) -> None:
+    if name in NAMED:  # now: a process may end in any way
+        write("import", versions={name: str(getattr(module, "__version__", ""))})
     try:
         AFTER[name](module)
     except Exception as error:  # noqa: BLE001  (the project must run as it does without us)

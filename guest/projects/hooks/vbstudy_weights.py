@@ -16,7 +16,8 @@ _kept: dict[int, tuple[Any, Callable[[Any], Iterator[Any]]]] = {}
 
 
 def install() -> None:
-    """The weights are now written as `weights` at the end, unless the process is ended by force."""
+    """The weights are now written as `weights` at the end, unless the process is ended by force: `optimizer`
+    states that there are some."""
     from vbstudy_hook import AFTER, write
 
     def after_torch(module: ModuleType) -> None:
@@ -56,6 +57,10 @@ def _hashed() -> tuple[str, int]:
 
 
 def _keep(optimizer: Any, arrays: Callable[[Any], Iterator[Any]]) -> None:
+    if not _kept:
+        from vbstudy_hook import write
+
+        write("optimizer")
     _kept.setdefault(id(optimizer), (optimizer, arrays))
     if len(_kept) > KEPT:
         del _kept[next(iter(_kept))]

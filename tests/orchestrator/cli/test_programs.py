@@ -120,6 +120,18 @@ def test_weights_that_a_program_trains_and_does_not_save_are_compared(tmp_path, 
     assert answers(report)["metric"] == Answer.SAME
 
 
+def test_of_a_program_that_ends_at_once_versions_are_known_and_missing_weights_are_noted(tmp_path, capsys):
+    script = (
+        "import os, numpy, vbstudy_weights\nvbstudy_weights._keep(1, iter)\n"
+        "print('loss: 1', flush=True)\nos._exit(0)"
+    )
+    report = attempt(tmp_path, capsys, script, "--cpus", "1,2")
+    assert list(report["software"]) == ["numpy"]
+    assert [note.partition(":")[0] for note in report["notes"]] == [
+        "a process that trained ended without Python's own end (as by os._exit)"
+    ]
+
+
 @pytest.mark.needs("studies", long=True)
 def test_weights_that_are_saved_are_not_all_that_is_compared(tmp_path, capsys):
     save = "torch.save(layer.state_dict(), '%s.pt')\n"
@@ -618,6 +630,21 @@ def test_the_number_of_workers_is_varied_whatever_the_program_asks_for(tmp_path,
 def test_without_a_loader_varying_its_workers_is_said_to_do_nothing(tmp_path, capsys):
     report = attempt(tmp_path, capsys, "print('loss: 1')", "--vary", "workers", "--cpus", "1")
     assert "no DataLoader of PyTorch was made: nothing was varied" in report["notes"]
+
+
+def test_a_finished_trial_is_not_lost_for_a_file(tmp_path, capsys):
+    command = ["-C", str(tmp_path), "-q", "try", "--cpus"]
+    program = ["--", "sh", "-c", f"echo loss: 1; echo >> {tmp_path}/began"]
+    there = tmp_path / "there"
+    assert cli.run([*command, "1,2", "--save", "/proc/there", *program]) == 6
+    out, err = capsys.readouterr()
+    assert "metric       SAME" in out
+    assert "/proc/there: cannot be written" in err
+    assert cli.run([*command, "1,2", "--save", str(there), *program]) == 0
+    before = (tmp_path / "began").read_text()
+    assert cli.run([*command, "3,4", "--against", str(there), *program]) == 2
+    assert "the file has other conditions (1 thread, 2 threads)" in capsys.readouterr().err
+    assert (tmp_path / "began").read_text() == before
 
 
 @pytest.mark.needs("studies")
