@@ -137,7 +137,8 @@ def try_(
     with running(options, not_kept) as say:
         report, seen = try_report.run(ask, factor, exact, say)
     report = dataclasses.replace(report, notes=(*links, *report.notes))
-    try_study.note(report, ask.folder, [condition.threads for condition in factor.conditions])
+    varied = [condition.threads for condition in factor.conditions]
+    try_study.note(report, ask.folder, varied, seen.noticed)
     data, text = to_json(report), try_report.text(report, cpus or (), vary)
     own = report.exact.verdicts if report.exact else report.verdicts  # none where exact mode was not measured
     if there is not None and against is not None:

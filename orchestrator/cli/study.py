@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -44,6 +45,11 @@ def init(options: Options, force: bool, from_try: bool) -> None:
         from orchestrator.programs import try_study
 
         tried = try_study.last()
+        if store.directory.resolve() == Path(tried.folder):
+            raise UsageError(
+                f"--from-try: {tried.folder} is the program's own folder, and a study has files of its own: "
+                "make it in an empty one, by -C"
+            )
         write_durably(store.study_file, try_study.study(tried, _name(store)))
         wrote += f": a study of `{shlex.join(tried.command)}` in {tried.folder}"
     else:

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import tomlkit
 
 from guest.projects.hooks.vbstudy_watch import VALUE
+from guest.projects.notices import Notice
 from guest.records.bounded import MESSAGE, OddFileError, read_bounded
 from guest.records.codec import RecordError, seal, unseal
 from guest.records.printable import unaccented
@@ -47,13 +49,13 @@ class Tried:
     predictions: str
 
 
-def note(report: Report, folder: Path, threads: Sequence[int]) -> None:
+def note(report: Report, folder: Path, threads: Sequence[int], noticed: Sequence[Notice] = ()) -> None:
     """Kept for `vbstudy init --from-try`; a folder that cannot be written is no error of `try`."""
     every = [each for verdict in report.verdicts for each in verdict.compared]
     tried = Tried(
         schema_version=SCHEMA_VERSION,
         folder=str(folder),
-        command=report.command,
+        command=_where_it_lies(report.command, noticed),
         seed=report.seed,
         threads=tuple(dict.fromkeys(threads)),
         framework=framework_of(report.software) or "",
@@ -65,6 +67,17 @@ def note(report: Report, folder: Path, threads: Sequence[int]) -> None:
         path = _path()
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, seal(tried), 0o600)  # a command line may hold what is private
+
+
+def _where_it_lies(command: tuple[str, ...], noticed: Sequence[Notice]) -> tuple[str, ...]:
+    """With the absolute path of a Python that PATH finds, unless it is our own: guests have another PATH."""
+    starts = (n for n in noticed if n["kind"] == "start" and n.get("argv") in ([], [*command]))
+    python = Path(str(next(starts, {}).get("executable", "")))
+    ours = Path(sys.executable)
+    if not (re.fullmatch(r"python[\d.]*", command[0]) and python.is_file()):
+        return command
+    same = python.samefile(ours) and python.parent.samefile(ours.parent)
+    return command if same else (str(python), *command[1:])
 
 
 def _path() -> Path:
@@ -115,7 +128,7 @@ def study(tried: Tried, name: str) -> str:
     workload["name"] = short[:64] or "program"
     command = in_place(tried.command, Path(tried.folder))
     workload.update({"project": tried.folder, "command": command})
-    if command != list(tried.command):
+    if Path(command[0]).is_absolute():
         workload["command"].comment("on this machine; elsewhere: python, and requirements")
     if tried.framework:
         workload["framework"] = tried.framework

@@ -275,7 +275,8 @@ def start() -> None:
     # Ahead of the finder that it asks, which would take any folder named vbstudy for the package.
     library, finders = Library(SETTINGS["library"], last=True), sys.meta_path
     finders.insert(finders.index(importlib.machinery.PathFinder), library)
-    write("start", argv=getattr(sys, "orig_argv", []), python=sys.version.split()[0])
+    argv = getattr(sys, "orig_argv", [])
+    write("start", argv=argv, python=sys.version.split()[0], executable=sys.executable)
     if SEED is not None:
         random.seed(SEED)
     wrap(random, "seed", seeding("random.seed"))

@@ -811,6 +811,24 @@ def test_a_program_that_repeats_on_all_thread_counts_needs_no_cure(tmp_path, cap
     assert capsys.readouterr().out.startswith("Nothing needs to be done")
 
 
+def test_a_study_is_made_elsewhere_and_of_the_python_that_the_path_finds(tmp_path, capsys, monkeypatch):
+    program, study, other = (tmp_path / name for name in ("program", "study", "env/bin"))
+    for folder in (program, study, other):
+        folder.mkdir(parents=True)
+    (other.parent / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).resolve().parent}\n")
+    (other / "python").symlink_to(Path(sys.executable).resolve())
+    (program / "t.py").write_text("print('accuracy: 1')")
+    for path, python in ((other, str(other / "python")), (Path(sys.executable).parent, "python")):
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        monkeypatch.setenv("PATH", f"{path}{os.pathsep}{os.environ['PATH']}")
+        assert cli.run(["-C", str(program), "-q", "try", "--cpus", "1,2", "--", "python", "t.py"]) == 0
+        assert cli.run(["-C", str(study), "init", "--force", "--from-try"]) == 0
+        assert f'command = ["{python}", "t.py"]' in (study / "study.toml").read_text()
+    assert cli.run(["-C", str(program), "init", "--from-try"]) == 2
+    assert "is the program's own folder" in capsys.readouterr().err
+    assert not (program / "study.toml").exists()
+
+
 @pytest.mark.needs("studies")
 def test_a_program_that_was_tried_becomes_a_study(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
