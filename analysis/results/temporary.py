@@ -15,22 +15,22 @@ PREFIX = ".vbstudy-"  # what the folders' names begin with
 
 
 @contextlib.contextmanager
-def temporary(target: Path) -> Iterator[Path]:
+def temporary(target: Path, prefix: str = PREFIX) -> Iterator[Path]:
     """A path in a new folder beside `target` that is removed in the end, with what was not moved."""
     parent = target.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
-    clear(parent)
+    clear(parent, prefix)
     with contextlib.ExitStack() as held:
-        folder = _new_folder(parent, held)
+        folder = _new_folder(parent, held, prefix)
         try:
             yield folder / target.name
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _new_folder(parent: Path, held: contextlib.ExitStack) -> Path:
+def _new_folder(parent: Path, held: contextlib.ExitStack, prefix: str) -> Path:
     while True:
-        folder = parent / f"{PREFIX}{secrets.token_hex(8)}"
+        folder = parent / f"{prefix}{secrets.token_hex(8)}"
         folder.mkdir(mode=0o700)
         with contextlib.suppress(FileNotFoundError):
             held.enter_context(_locked(folder))
@@ -38,11 +38,11 @@ def _new_folder(parent: Path, held: contextlib.ExitStack) -> Path:
                 return folder
 
 
-def clear(parent: Path) -> None:
+def clear(parent: Path, prefix: str = PREFIX) -> None:
     """Removes the folders in `parent` whose writers were killed."""
     with contextlib.suppress(OSError):
-        for left in list(parent.glob(f"{PREFIX}*")):
-            with contextlib.suppress(OSError), _locked(left, fcntl.LOCK_NB):
+        for left in list(parent.glob(f"{prefix}{16 * '[0-9a-f]'}*")):
+            with contextlib.suppress(OSError, RecursionError), _locked(left, fcntl.LOCK_NB):
                 shutil.rmtree(left, ignore_errors=True)
 
 

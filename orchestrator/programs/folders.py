@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from analysis.results.temporary import temporary
 from guest.machine.folders import make_writable, remove_folder
 from orchestrator.errors import STORAGE_ERRNOS, UnmetError, UsageError
 from orchestrator.files import temporary_place
@@ -20,7 +21,7 @@ from orchestrator.study.snapshots import SKIPPED
 from vbstudy import caches
 
 COPY_LIMIT_BYTES = 2 << 30
-TEMPORARY = re.compile(r"vbstudy-[a-z]+-[a-z0-9_]{8}")  # a folder that `tempfile` made for us
+TEMPORARY = re.compile(r"vbstudy-[a-z]+-(?:[a-z0-9_]{8}|[0-9a-f]{16})")  # ours, or of `tempfile` for us
 NAMED = 5  # in a note
 LEFT_ALONE = "neither kept apart nor compared"
 PASSING = (".log", ".lock", ".pyc")
@@ -55,22 +56,23 @@ def check_size(folder: Path) -> None:
 
 @contextlib.contextmanager
 def scratch(prefix: str, argv: Sequence[str]) -> Iterator[Path]:
-    """A temporary folder for the runs of a program. Raises UnmetError when it cannot be read as they
-    left it, UsageError as `temporary_place`."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=temporary_place()))
-    try:
-        yield folder
-    except RecursionError:
-        raise UnmetError(f"{shlex.join(argv)}: it made folders that are nested too deep") from None
-    except OSError as error:
-        if error.errno in STORAGE_ERRNOS or error.filename is None:
-            raise
-        raise UnmetError(
-            f"{shlex.join(argv)}: {error.filename}: {error.strerror}: did the program remove the folder that "
-            "it ran in, or files that are not its own?"
-        ) from None
-    finally:
-        remove_folder(folder)
+    """A temporary folder for the runs of a program; what killed processes left of theirs is removed. Raises
+    UnmetError when it cannot be read as they left it, UsageError as `temporary_place`."""
+    with temporary(Path(temporary_place()) / "runs", prefix) as folder:
+        folder.mkdir()
+        try:
+            yield folder
+        except RecursionError:
+            raise UnmetError(f"{shlex.join(argv)}: it made folders that are nested too deep") from None
+        except OSError as error:
+            if error.errno in STORAGE_ERRNOS or error.filename is None:
+                raise
+            raise UnmetError(
+                f"{shlex.join(argv)}: {error.filename}: {error.strerror}: did the program remove the folder "
+                "that it ran in, or files that are not its own?"
+            ) from None
+        finally:
+            remove_folder(folder)
 
 
 def copy(folder: Path, target: Path) -> Path:

@@ -36,6 +36,19 @@ def test_temporary_folders_that_pythonpath_cannot_name_are_refused_before_the_fi
     assert not list((tmp_path / "a:b").iterdir())
 
 
+def test_what_a_killed_trial_left_is_removed_by_the_next_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / f"vbstudy-try-{16 * 'a'}" / "runs" / "work"
+    left.mkdir(parents=True)
+    others = [tmp_path / "vbstudy-try-features", tmp_path / f"vbstudy-trace-{16 * 'a'}"]
+    for other in others:
+        other.mkdir()
+    with folders.scratch("vbstudy-try-", ["true"]) as one, folders.scratch("vbstudy-try-", ["true"]) as two:
+        assert sorted(tmp_path.iterdir()) == sorted([*others, one.parent, two.parent])
+        assert stat.S_IMODE(one.parent.stat().st_mode) == 0o700
+    assert sorted(tmp_path.iterdir()) == sorted(others)
+
+
 def test_a_folder_that_has_the_temporary_folders_is_not_copied_into_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     own = ["tmp", "vbstudy-results", "vbstudy-try-features"]
