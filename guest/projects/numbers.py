@@ -179,7 +179,7 @@ def _json_lines(text: str, key: str) -> list[Any]:
 
 def _at(data: Any, key: str, before: str = "") -> Any:
     """The value at a dotted key. A key may have dots in it; of a list, a key that is no index is that of each
-    table which has it."""
+    table which has it. `value` is a file's number without a key, as `vbstudy try` names it."""
     if not key:
         return data
     if isinstance(data, dict):
@@ -193,9 +193,11 @@ def _at(data: Any, key: str, before: str = "") -> Any:
         found = []
         for each in data:
             with contextlib.suppress(ValueError):
-                found.append(_at(each, key))
+                found.append(_at(each, key, before))
         if found:
             return found
+    elif key == "value" and not before:
+        return data
     there = ", ".join(map(str, data)) if isinstance(data, dict) else f"a {type(data).__name__}"
     raise ValueError(f"has no key {before + key!r}; {before[:-1] or 'the file'} has {there[:200]}")
 
