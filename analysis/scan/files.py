@@ -33,6 +33,7 @@ class Tree:
     ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # rules by patterns of paths
     notes: list[Note] = field(default_factory=list)
     is_file: bool = False  # that file alone, without those beside it
+    unread: set[str] = field(default_factory=set)  # modules that are there and not in `python`, by name
 
 
 def repository(folder: Path) -> Path | None:
@@ -66,8 +67,10 @@ def walk(root: Path, exclude: Sequence[str] = (), within: str = "") -> Tree:
     if not root.is_dir():
         tree = Tree(root.parent, within=within, is_file=True)
         (tree.python if root.suffix in (".py", ".ipynb") else tree.others).append(root.name)
+        tree.unread |= _around(tree)
         return tree
     tree = Tree(root, within=within)
+    tree.unread |= _around(tree)
     stack = [("", 0)]
     while stack:
         folder, depth = stack.pop()
@@ -75,6 +78,7 @@ def walk(root: Path, exclude: Sequence[str] = (), within: str = "") -> Tree:
         for entry in _entries(tree, folder):
             path = f"{folder}{entry.name}"
             if any(_is(within + path, pattern) for pattern in exclude):
+                tree.unread.add(_module(entry.name))
                 continue
             try:
                 is_folder, is_link = entry.is_dir(), entry.is_symlink()
@@ -82,9 +86,11 @@ def walk(root: Path, exclude: Sequence[str] = (), within: str = "") -> Tree:
                 tree.notes.append(Note(path=path, text=f"cannot be read: {error.strerror}"))
                 continue
             if is_folder and is_link:
+                tree.unread.add(entry.name)
                 tree.notes.append(Note(path=path, text="is a link to a folder; not followed"))
             elif is_folder:
                 if depth == DEEPEST:
+                    tree.unread.add(entry.name)
                     tree.notes.append(
                         Note(path=path, text=f"lies more than {DEEPEST} folders deep; not looked at")
                     )
@@ -96,6 +102,22 @@ def walk(root: Path, exclude: Sequence[str] = (), within: str = "") -> Tree:
                 tree.others.append(path)
         stack += reversed(below)
     return tree
+
+
+def _around(tree: Tree) -> set[str]:
+    """The modules in the folders around a tree, up to the root of its repository; of a file, those beside it
+    too."""
+    folder = tree.root.resolve()
+    top = repository(folder) or folder
+    above = [each for each in folder.parents if each.is_relative_to(top)]
+    every = (_entries(tree, str(each)) for each in ([folder] * tree.is_file + above))
+    return {_module(entry.name) for entries in every for entry in entries} - {""}
+
+
+def _module(name: str) -> str:
+    """The module that a file or folder may be; "" for none."""
+    stem, _, suffix = name.partition(".")
+    return stem if suffix in ("", "py") else ""
 
 
 def _is_environment(folder: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from analysis.scan.files import Tree, beside, fits, read
 from analysis.scan.lint.facts import FileFacts
@@ -175,10 +175,11 @@ def _newest_keras(software: Sequence[Requirement]) -> dict[tuple[str, str], str]
     return found
 
 
-def _elsewhere(tree: Tree, software: Sequence[Requirement]) -> frozenset[str]:
-    """The names of what a project says that it has from outside or makes itself: packages, submodules,
-    ignored files, sources in other languages."""
-    found = {r.name.replace("-", "_") for r in software}
+def _elsewhere(tree: Tree, software: Sequence[Requirement], facts: Iterable[FileFacts]) -> frozenset[str]:
+    """The names of what a project says that it has from outside or makes itself (packages, submodules,
+    ignored files, sources in other languages), and of modules that are there and were not read."""
+    found = tree.unread | {r.name.replace("-", "_") for r in software}
+    found |= {PurePosixPath(file.path).stem for file in facts if not file.module}
     for path in tree.others:
         stem, _, suffix = path.rpartition("/")[2].partition(".")
         if suffix in COMPILED:
@@ -218,7 +219,7 @@ def put_together(name: str, tree: Tree, facts: list[FileFacts], rules: frozenset
         )
     if rules:
         _declare_commands(tree, facts)
-    findings = lint_project(facts, pinned, rules, _elsewhere(tree, software)) if rules else ()
+    findings = lint_project(facts, pinned, rules, _elsewhere(tree, software, facts)) if rules else ()
     notes = [*tree.notes, *unread, *(note for file in facts for note in file.notes), *_not_read(tree, facts)]
     if not tree.python:
         notes.append(Note(path=".", text="has no Python and no notebooks; nothing to lint"))

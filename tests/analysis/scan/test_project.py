@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from analysis.scan import files
 from analysis.scan.results import Part, Project
 from analysis.scan.run import scan
 
@@ -218,3 +219,33 @@ def test_a_file_that_is_scanned_alone_names_what_it_imports_and_nobody_read(tmp_
     assert str(note).startswith("train.py: model.py, nets/, utils.py are imported and not read; ")
     assert not scan([folder]).projects[0].notes
     assert not scan([folder / "unused.py"]).projects[0].notes
+
+
+@pytest.mark.parametrize("kind", ["a file", "a folder", "excluded", "a link", "a file that is too large"])
+def test_a_program_whose_modules_are_there_and_not_read_keeps_its_findings(tmp_path, monkeypatch, kind):
+    top = tmp_path / "top"
+    (top / ".git").mkdir(parents=True)
+    train = top / "scripts" / "train.py"
+    train.parent.mkdir()
+    train.write_text(
+        "import random\nfrom utils import load\nrandom.shuffle(load())\nloss.backward()\noptimizer.step()\n"
+    )
+    utils = {"a folder": top, "a link": tmp_path}.get(kind, train.parent) / "utils.py"
+    utils.write_text("def load():\n    return []\n")
+    if kind == "a link":
+        (top / "utils").symlink_to(tmp_path)
+    if kind == "a file that is too large":
+        utils.write_text("#" * 1000)
+        monkeypatch.setattr(files, "LARGEST_BYTES", 999)
+    root = {"a file": train, "a folder": train.parent}.get(kind, top)
+    found = scan([root], exclude=["scripts/utils.py"] * (kind == "excluded")).projects[0]
+    assert "VB101" in {each.rule for each in found.findings}
+    assert not any("not judged" in note.text for note in found.notes)
+
+
+def test_a_program_that_cannot_run_is_named_with_the_reason(tmp_path):
+    text = "import model_dir\nimport torch\ntorch.nn.Linear(2, 2)(x).sum().backward()\noptimizer.step()\n"
+    found = project(tmp_path, train__py=text)
+    assert [str(note) for note in found.notes] == [
+        "train.py: line 1: imports model_dir, which was not found; a program that cannot run is not judged"
+    ]

@@ -31,9 +31,9 @@ MADE = re.compile(r"_pb2|version", re.IGNORECASE)
 """Modules that are made when a project is built."""
 
 
-def stops(file: FileFacts, index: Index, elsewhere: frozenset[str]) -> bool:
-    """Whether a program stops, itself or at a module that it imports: at an import of what the project does
-    not have, or at a name that nothing defines. A program that trains before it gets there does not count."""
+def stops(file: FileFacts, index: Index, elsewhere: frozenset[str]) -> str:
+    """Where and why a program stops, itself or at a module that it imports: at an import of what the project
+    does not have, or at a name that nothing defines; "" for nowhere, or where it has trained before."""
     seen = {file.path}
     queue = [file]
     trained = min(
@@ -42,33 +42,36 @@ def stops(file: FileFacts, index: Index, elsewhere: frozenset[str]) -> bool:
     )
     while queue:
         importer = queue.pop()
-        if importer is file:
-            if any(line < trained for line in importer.undefined):
-                return True
-        elif not all(importer.undefined.values()):
-            return True
-        for module, name, line in importer.needed:
+        at = "" if importer is file else f"{importer.path}, "
+        for line, of_program in importer.undefined.items():
+            if line < trained if importer is file else not of_program:
+                return f"{at}{importer.where(line)}: reads a name that nothing defines"
+        for module, name, line in sorted(importer.needed, key=lambda each: (each[2], *each)):
             if importer is file and file.is_notebook and trained < line:
                 continue
-            if name and index.lacks(module, name, file):
-                return True
+            if _lacks(module, name, file, index, elsewhere):
+                return f"{at}{importer.where(line)}: imports {name} of {module}, which does not have it"
             if _is_missing(module, importer, file, index, elsewhere):
-                return True
+                return f"{at}{importer.where(line)}: imports {module}, which was not found"
             for each in (module, f"{module}.{name}"):
                 found = index.module(each, importer)
                 if found is not None and found.path not in seen:
                     seen.add(found.path)
                     queue.append(found)
-    return False
+    return ""
 
 
 def fails(file: FileFacts, line: int, program: FileFacts, index: Index, elsewhere: frozenset[str]) -> bool:
     """Whether a function fails before it gets to a line: it imports what the project does not have."""
     before = [each for each in file.needed_by.get(file.scope_at(line), ()) if each[2] < line]
     return any(
-        (name and index.lacks(module, name, file)) or _is_missing(module, file, program, index, elsewhere)
+        _lacks(module, name, file, index, elsewhere) or _is_missing(module, file, program, index, elsewhere)
         for module, name, _ in before
     )
+
+
+def _lacks(module: str, name: str, importer: FileFacts, index: Index, elsewhere: frozenset[str]) -> bool:
+    return bool(name) and name not in elsewhere and index.lacks(module, name, importer)
 
 
 def _is_missing(

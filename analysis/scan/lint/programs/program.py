@@ -378,7 +378,8 @@ def naming(found: LintFinding, users: Sequence[str]) -> LintFinding:
 
 
 def programs(files: Sequence[FileFacts], elsewhere: frozenset[str] = frozenset()) -> list[Program]:
-    """The programs that can run; `elsewhere` are names that a project says it has from outside."""
+    """The programs that can run; `elsewhere` are names of modules that a project has and that are not in
+    `files`. A file that is none because it stops gets a note."""
     index = Index(files)
     imported = {
         found.path
@@ -386,5 +387,11 @@ def programs(files: Sequence[FileFacts], elsewhere: frozenset[str] = frozenset()
         for event in file.events()
         if event.kind == "import" and (found := index.module(event.name, file)) is not None
     }
-    every = [Program(file, index, elsewhere) for file in files if runs(file, index, file.path in imported)]
-    return [program for program in every if not stops(program.file, index, elsewhere)]
+    every = []
+    for file in files:
+        if runs(file, index, file.path in imported):
+            if why := stops(file, index, elsewhere):
+                file.note(f"{why}; a program that cannot run is not judged")
+            else:
+                every.append(Program(file, index, elsewhere))
+    return every

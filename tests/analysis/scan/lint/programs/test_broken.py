@@ -113,3 +113,17 @@ def test_names_that_a_notebook_may_have_from_elsewhere_do_not_break_it(first: st
     cells = [{"cell_type": "code", "source": each} for each in (first, f"print(SIZE)\n{TRAINS}")]
     assert paths({"a.ipynb": json.dumps({"cells": cells})}) == {"a.ipynb"}
     assert not paths({"a.ipynb": json.dumps({"cells": cells[1:]})})
+
+
+def test_a_file_that_stops_says_where_and_why():
+    lines = {
+        "import part": "part.py, line 1: imports helpers, which was not found",
+        "from other import no": "line 1: imports no of other, which does not have it",
+        "Net()": "line 1: reads a name that nothing defines",
+    }
+    for line, why in lines.items():
+        texts = {"part.py": "import helpers\n", "other.py": "x = 1\n", "train.py": f"{line}\n{TRAINS}"}
+        files = [lint_file(path, text.encode()) for path, text in texts.items()]
+        programs(files)
+        assert [note.text for note in files[-1].notes] == [f"{why}; a program that cannot run is not judged"]
+    assert paths({"other.py": "x = 1\n", "train.py": f"from other import no\n{TRAINS}"}, frozenset(("no",)))
