@@ -108,11 +108,15 @@ class Collector(expressions.OrderedWalk):
                 self.facts.flags.add("serves")
             if serves or any(map(calls.registers, node.decorator_list)):
                 self.event("value", f"@{node.name}", node)
-        if not self.scope and any(calls.is_command(self, each) for each in node.decorator_list):
+        is_group = any(calls.is_group(self, each) for each in node.decorator_list)
+        if not self.scope and (is_group or any(calls.is_command(self, each) for each in node.decorator_list)):
             self.event("main", "", node)
             self.facts.is_main = True
-            command = Event("call", f"@{node.name}", spot(node))
-            self.facts.scopes.setdefault(MAIN, []).append(command)
+            commands = self.facts.scopes.setdefault(MAIN, [])
+            commands.insert(
+                self.groups if is_group else len(commands), Event("call", f"@{node.name}", spot(node))
+            )
+            self.groups += is_group
         outer = self.scope, self.events, self.loops, self.order.pending, self.order.loads, self.branches
         no_gradient = sum(settings.stops_gradients(self, each) for each in node.decorator_list)
         self.without_gradient += no_gradient

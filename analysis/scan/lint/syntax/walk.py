@@ -21,6 +21,7 @@ class Walk:
         self.scope = ""  # "", "f", "C.f"
         self.class_name = ""  # in the body of a class, outside of its methods
         self.loops = 0  # how many are around
+        self.groups = 0  # functions that run before the commands of a command line
         self.target = ""  # the name that the value under way is assigned to
         self.without_gradient = 0  # how many torch.no_grad() are around
         self.with_seed = 0  # how many branches are around that run where a seed was given

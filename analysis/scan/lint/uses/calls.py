@@ -73,6 +73,8 @@ RUNS_MAIN = frozenset(("tensorflow.app.run", "absl.app.run", "fire.Fire"))
 COMMAND = re.compile(
     r"^(?:click|typer|hydra|sacred|fire|cyclopts|@\w+|[\w.]+\.\w+)\b.*?\b(?:command|automain)(?:\(\))?$|^hydra\.main"
 )
+GROUP = re.compile(r"(?:click|cloup|^@\w+)\b.*\bgroup(?:\(\))?$|^typer\.Typer\(\)\.callback(?:\(\))?$")
+"""What it decorates runs before any command does."""
 CALLED_LATER = frozenset(("function", "func", "fn", "main", "objective", "target", "trainable"))
 """Keywords whose functions are called, as those of arguments without keywords are."""
 LOADERS = WORDS["loaders"]
@@ -231,6 +233,11 @@ def inherited(to: Walk, class_name: str, base: ast.expr, name: str) -> None:
 def is_command(to: Walk, decorator: ast.expr) -> bool:
     """Whether what it decorates runs from a command line."""
     return bool(COMMAND.search(to.names.resolve(decorator) or ""))
+
+
+def is_group(to: Walk, decorator: ast.expr) -> bool:
+    """Whether what it decorates runs before the command that was asked for."""
+    return bool(GROUP.search(to.names.resolve(decorator) or ""))
 
 
 def is_registered(decorator: ast.expr) -> bool:
