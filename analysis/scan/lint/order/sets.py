@@ -8,13 +8,14 @@ import re
 from analysis.scan.lint.order.kept import is_numbering, makes_text, named
 from analysis.scan.lint.order.sources import NUMBERS, is_numbering_of_texts, is_of_texts
 from analysis.scan.lint.syntax.arguments import argument, last, text_of
-from analysis.scan.lint.syntax.tree import names_in
+from analysis.scan.lint.syntax.tree import names_in, nodes_of
 from analysis.scan.lint.syntax.walk import Walk
 
 MADE = frozenset(("builtins.set()", "builtins.frozenset()"))
 JSON = frozenset(("json.load", "json.loads", "ujson.load", "ujson.loads", "simplejson.load"))
 LABELS = re.compile(r"label|tags?(?:_|$)", re.IGNORECASE)
 CHOOSING = frozenset(("builtins.max", "builtins.min"))
+MAKING_NUMBERS = frozenset(("int", "float", "len", "ord"))
 COMBINING = frozenset(("union", "intersection", "difference", "symmetric_difference"))
 
 
@@ -137,7 +138,7 @@ class Sets:
             case ast.Subscript(value=base):
                 return f"a set of {named(base)}" if is_of_texts(self._values.get(named(base), "")) else ""
             case ast.Set(elts=elements):
-                return "a set" if any(is_of_texts(ast.unparse(each)) for each in elements) else ""
+                return "a set" if any(is_of_texts(_beside_numbers(each)[0]) for each in elements) else ""
             case ast.Call(func=ast.Name(), args=[]):
                 return ""
             case ast.Call(func=ast.Name(), args=[first, *_]):
@@ -175,9 +176,26 @@ class Sets:
 
     def _text(self, node: ast.expr) -> str:
         """The text of an expression, what its names are made of, and a word where that is text."""
-        parts = names_in(node)
+        text, parts = _beside_numbers(node)
         made = " ".join(self._told.get(name, "") for name in sorted(parts))
-        return f"{text_of(node)} {made} {'str' if parts & self._made_texts else ''}"
+        return f"{text} {made} {'str' if parts & self._made_texts else ''}"
+
+
+def _beside_numbers(node: ast.expr) -> tuple[str, set[str]]:
+    """The text of an expression and the names in it, without what makes whole numbers: `int(word)`,
+    `map(int, words)`, and what gives them to a set, `len(word) for word in words`."""
+    text, names = text_of(node), names_in(node)
+    for each in nodes_of(node):
+        match each:
+            case (
+                ast.Call(func=ast.Name(id="map"), args=[ast.Name(id=maker), *_])
+                | ast.Call(func=ast.Name(id=maker))
+                | ast.GeneratorExp(elt=ast.Call(func=ast.Name(id=maker)))
+                | ast.ListComp(elt=ast.Call(func=ast.Name(id=maker)))
+                | ast.SetComp(elt=ast.Call(func=ast.Name(id=maker)))
+            ) if maker in MAKING_NUMBERS:
+                text, names = text.replace(text_of(each), ""), names - names_in(each)
+    return text, names
 
 
 def _is_total(key: ast.expr) -> bool:

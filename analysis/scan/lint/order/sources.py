@@ -60,12 +60,9 @@ _NUMBERED_BY = re.compile(
 )
 
 
-_MADE_NUMBERS = re.compile(r"\b(?:int|float|len|ord)\([^()]*\)|\bmap\((?:int|float|len|ord), [^()]*\)")
-
-
 def is_of_texts(text: str) -> bool:
-    """Whether an expression has to do with texts; the keys of `id2word`, and `int(word)`, are numbers."""
-    return bool(TEXTS.search(_MADE_NUMBERS.sub("", _NUMBERED_BY.sub("", text))))
+    """Whether an expression has to do with texts; the keys of `id2word` are numbers."""
+    return bool(TEXTS.search(_NUMBERED_BY.sub("", text)))
 
 
 _WILDCARD = re.compile(r"[*?\[]|pattern", re.IGNORECASE)
