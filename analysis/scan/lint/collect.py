@@ -205,9 +205,14 @@ class Collector(expressions.OrderedWalk):
             elif isinstance(target, ast.Tuple | ast.List):
                 self.order.rebound(target, node.value)
                 given = node.value.elts if isinstance(node.value, ast.Tuple | ast.List) else []
-                for element, value in itertools.zip_longest(target.elts, given[: len(target.elts)]):
+                kinds = ["builtins.set()" if self.order.sets.is_set(each) else None for each in given]
+                for element, value, kind in itertools.zip_longest(
+                    target.elts, given[: len(target.elts)], kinds[: len(target.elts)]
+                ):
                     if isinstance(element, ast.Name):
-                        self.names.bind(element.id, None)
+                        if value is not None:
+                            self.order.sets.assigned(element.id, value)
+                        self.names.bind(element.id, kind)
                     elif isinstance(element, ast.Attribute):
                         settings.stored(self, element, value)
         for target in targets:

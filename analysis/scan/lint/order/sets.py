@@ -15,6 +15,8 @@ MADE = frozenset(("builtins.set()", "builtins.frozenset()"))
 JSON = frozenset(("json.load", "json.loads", "ujson.load", "ujson.loads", "simplejson.load"))
 LABELS = re.compile(r"label|tags?(?:_|$)", re.IGNORECASE)
 CHOOSING = frozenset(("builtins.max", "builtins.min"))
+SHOWN = re.compile(r"""^(?:(?:frozen)?set)?[\[({]+['"]|\.(?:r?split|splitlines|[lr]?strip)\(""")
+"""Texts that are written out, or parts of texts."""
 MAKING_NUMBERS = frozenset(("int", "float", "len", "ord"))
 COMBINING = frozenset(("union", "intersection", "difference", "symmetric_difference"))
 
@@ -132,9 +134,9 @@ class Sets:
         match value:
             case ast.Name() | ast.Attribute():
                 name = named(value)
-                if name in self.ones or NUMBERS.search(name.removeprefix("self.")):
-                    return ""
-                return name if is_of_texts(f"{name} {self._told.get(name, '')}") else ""
+                told = self._told.get(name, "")
+                by_name = not NUMBERS.search(name.removeprefix("self.")) and is_of_texts(f"{name} {told}")
+                return name if name not in self.ones and (by_name or _shows_texts(told)) else ""
             case ast.Subscript(value=base):
                 return f"a set of {named(base)}" if is_of_texts(self._values.get(named(base), "")) else ""
             case ast.Set(elts=elements):
@@ -146,9 +148,11 @@ class Sets:
                     return "a set"
                 if NUMBERS.search(last(first)):
                     return ""
-            case ast.Call(func=ast.Attribute(value=base)) | ast.BinOp(left=base) if isinstance(
-                base, ast.Name
-            ) and NUMBERS.search(base.id):
+            case ast.Call(func=ast.Attribute(value=base)) | ast.BinOp(left=base) if (
+                isinstance(base, ast.Name)
+                and NUMBERS.search(base.id)
+                and not _shows_texts(self._told.get(base.id, ""))
+            ):
                 return ""
         return "a set" if is_of_texts(self._text(value)) else ""
 
@@ -179,6 +183,11 @@ class Sets:
         text, parts = _beside_numbers(node)
         made = " ".join(self._told.get(name, "") for name in sorted(parts))
         return f"{text} {made} {'str' if parts & self._made_texts else ''}"
+
+
+def _shows_texts(told: str) -> bool:
+    """Whether what a set is made of are texts, whatever its name is: literals, or parts of texts."""
+    return bool(SHOWN.search(told)) and not re.search(r"\b(?:int|float)\b", told)
 
 
 def _beside_numbers(node: ast.expr) -> tuple[str, set[str]]:
