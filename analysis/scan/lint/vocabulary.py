@@ -159,8 +159,9 @@ CHANGING: frozenset[str] = frozenset(_DATA["words"]["changing"].split())
 """Calls whose value is another one in each run."""
 
 SETTINGS: dict[str, tuple[str, ...]] = {name: tuple(readers) for name, readers in _DATA["settings"].items()}
-"""Variables of the environment, and the libraries that read them when they are imported. Of these the first
-that a program imports at all decides; for those after it the variable is no use any more."""
+"""Variables of the environment, and the libraries that read them when they are imported (those of the word
+`at_first_use` when they first compute). Of these the first that a program imports at all decides; for those
+after it the variable is no use any more."""
 
 MODES: dict[tuple[str, str], tuple[str, str]] = {
     tuple(name.split(".")): tuple(said) for name, said in _DATA["modes"].items()

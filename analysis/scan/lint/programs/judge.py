@@ -36,7 +36,7 @@ from analysis.scan.lint.rules import EVERYWHERE, RULES
 from analysis.scan.lint.uses.pools import FORESTS, OPEN, STATES_COUNT
 from analysis.scan.lint.uses.settings import MEASURES
 from analysis.scan.lint.uses.training import GRADIENTS
-from analysis.scan.lint.vocabulary import SETTINGS, THREAD_SETTINGS
+from analysis.scan.lint.vocabulary import SETTINGS, THREAD_SETTINGS, WORDS
 from analysis.scan.results import Level, LintFinding
 
 SHARED = frozenset(("VB101", "VB401"))
@@ -45,6 +45,8 @@ OF_RESULTS = OF_GENERATORS | {"VB105", "VB303", "VB504"}
 """What matters in programs that train or prepare data, of the rules of one file."""
 OF_TENSORFLOW = frozenset(name for name in THREAD_SETTINGS if "tensorflow" in SETTINGS[name])
 """Its thread pools do not read those of OpenMP."""
+AT_FIRST_USE = WORDS["at_first_use"]
+"""Settings that are not read when a library is imported."""
 OF_HASHES = frozenset(("VB302", "VB303"))
 """Rules of what differs with the hash seed of the process."""
 OF_TRAINING = frozenset(("VB106", "VB603"))
@@ -201,23 +203,25 @@ def _measuring(program: Program) -> Iterator[LintFinding]:
 
 def _late_settings(program: Program) -> Iterator[LintFinding]:
     imported: dict[str, Step] = {}
+    working: dict[str, Step] = {}
     in_time: set[str] = set()
     everything = {s.event.name.partition(".")[0] for s in program.flow if s.event.kind == "import"}
     for step in program.flow:
         kind, name, _, _ = step.event
         if kind == "import":
             imported.setdefault(name.partition(".")[0], step)
+        elif kind == "work":
+            working.setdefault(name, step)
         elif kind == "setting":
+            is_lazy = name in AT_FIRST_USE
+            began = working if is_lazy else imported
             reader = next((library for library in SETTINGS[name] if library in everything), None)
-            if reader not in imported:
+            if reader not in began:
                 in_time.add(name)
             elif reader is not None and name not in in_time:
-                first = imported[reader]
-                yield at(
-                    "VB402",
-                    step,
-                    f"{reader} read {name} when it was imported, at {place(first, step)}",
-                )
+                when = "first computed" if is_lazy else "was imported"
+                where = place(began[reader], step)
+                yield at("VB402", step, f"{reader} read {name} when it {when}, at {where}")
 
 
 def _late_threads(program: Program) -> Iterator[LintFinding]:
