@@ -7,6 +7,7 @@ import ast
 from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.order.kept import APPENDING, SHOWING, is_unused
 from analysis.scan.lint.order.order import DataOrder
+from analysis.scan.lint.order.queries import SORTING_METHODS
 from analysis.scan.lint.syntax import keywords
 from analysis.scan.lint.syntax.arguments import constant as constant_of
 from analysis.scan.lint.syntax.walk import Walk
@@ -34,7 +35,8 @@ def call(to: OrderedWalk, node: ast.Call) -> None:
     function = node.func
     if function.__class__ is ast.Attribute:
         if function.attr not in APPENDING | SHOWING or function.value.__class__ is not ast.Name:
-            to.visit(function.value)
+            with to.order.free(function.attr in SORTING_METHODS):
+                to.visit(function.value)
     elif function.__class__ is not ast.Name:
         to.visit(function)
     with to.order.free(free), draws.of_no_data(to, name):

@@ -307,7 +307,12 @@ def named(node: ast.expr) -> str:
 
 
 def sorted_of(walk: Walk, value: ast.expr) -> str:
-    """`x` of `sorted(x)`."""
+    """`x` of `sorted(x)`, and of `[x[i] for i in np.argsort(numbers)]`."""
+    match value:
+        case ast.ListComp(elt=ast.Subscript(value=sorts), generators=[generator]) if (
+            walk.names.resolve(generator.iter) == "numpy.argsort()"
+        ):
+            return named(sorts)
     if not isinstance(value, ast.Call) or not value.args:
         return ""
     if walk.names.resolve(value.func) in FREE or SORTER.search(last(value.func)):

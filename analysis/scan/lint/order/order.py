@@ -250,7 +250,7 @@ class DataOrder:
         function = node.func
         self.results.called(name, keeps=not self._free)
         self.sets.called(node)
-        self._absorbed.update(map(id, self.queries.called(node)))
+        self.queries.called(node)
         if isinstance(function, ast.Attribute) and function.attr in SORTING_METHODS:
             self.pending.pop(named(function.value), None)
             self.results.sorted(named(function.value))

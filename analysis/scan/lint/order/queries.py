@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from analysis.scan.lint.order.kept import named
 from analysis.scan.lint.syntax.arguments import argument, last
@@ -15,7 +15,7 @@ ASKING = frozenset(("execute", "query", "fetch", "fetch_all", "read_sql", "read_
 """Methods of connections, by which they are asked; of cursors, which have the rows then."""
 GIVING = frozenset(("fetchall", "fetchmany", "all", "result", "to_dataframe", "to_pandas", "mappings"))
 """Methods of what has the rows, which give all of them."""
-SORTING_METHODS = frozenset(("sort", "sort_values"))
+SORTING_METHODS = frozenset(("sort", "sort_values", "sort_index"))
 BEGINS = re.compile(r"\s*(?:SELECT|WITH)\b", re.IGNORECASE)
 LONG = 20_000
 """Characters: a longer text is no query that somebody wrote."""
@@ -49,19 +49,17 @@ class Queries:
         else:
             self._texts.pop(target, None)
 
-    def called(self, node: ast.Call) -> Iterator[ast.expr]:
-        """`cursor.execute(query)`; gives what `rows.dropna().sort_values("id")` sorts."""
+    def called(self, node: ast.Call) -> None:
+        """`cursor.execute(query)`."""
         function = node.func
         if last(function) == "create_engine" and self._text(argument(node, "url", 0)).startswith("sqlite"):
             self._walk.facts.flags.add(OF_SQLITE)
-        if not isinstance(function, ast.Attribute):
-            return
-        if function.attr in ASKING and (cursor := named(function.value)):
+        if (
+            isinstance(function, ast.Attribute)
+            and function.attr in ASKING
+            and (cursor := named(function.value))
+        ):
             (self._asked.add if self._asks(node) else self._asked.discard)(cursor)
-        sorts = function.attr in SORTING_METHODS
-        while sorts and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
-            node = node.func.value
-            yield node
 
     def source(self, node: ast.expr) -> str:
         """What gives rows in no order, as text; "" for others. Also a cursor: `for row in cursor`."""

@@ -49,9 +49,10 @@ class Tables:
 
 
 def tabled(value: ast.expr) -> str:
-    """`rows` of `pd.DataFrame(rows)`."""
-    if isinstance(value, ast.Call) and last(value.func) == "DataFrame":
-        return named(argument(value, "data", 0) or value)
+    """`rows` of `pd.DataFrame(rows)`, `tables` of `pd.concat(tables)`."""
+    given = {"DataFrame": "data", "concat": "objs"}
+    if isinstance(value, ast.Call) and (name := given.get(last(value.func))):
+        return named(argument(value, name, 0) or value)
     return ""
 
 
