@@ -102,7 +102,7 @@ TRIED, WITHOUT_SEED = "tries solvers that draw", "has a logistic regression with
 
 def unseeded(to: Walk, node: ast.Call, name: str) -> None:
     """A search, or an estimator, whose seed is not given or another one each time."""
-    state = argument(node, "random_state")
+    state = argument(node, "random_state") or argument(node, "seed")
     if state is not None and not any(each.rule == "VB104" for each in to.facts.findings):
         seeding.changing(to, node, state, name)  # once: one clock seeds all of them
     if name in SEEDS and not is_given(node, SEEDS[name]):
