@@ -93,6 +93,8 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
         to.event("moved", "", node)
     elif name:
         of_library(to, name)
+    if (name or "").endswith(".set_visible_devices") and _hides(node):
+        to.facts.flags.add("no GPU")
     if (name or "").startswith("torch.set_default_"):
         to.facts.flags.add(ELSEWHERE_BY_DEFAULT)
 
@@ -147,15 +149,22 @@ def is_made_on_cpu(to: Walk, value: ast.expr) -> bool:
 
 
 def _is_without_cuda(value: ast.expr | None) -> bool:
-    """`"cpu"`, `"mps" if there else "cpu"`."""
+    """`"cpu"`, `"mps"`, `"mps" if there else "cpu"`."""
     choice = value
     while isinstance(choice, ast.IfExp) and constant(choice.body) == "mps":
         choice = choice.orelse
-    return bool(constant(choice) == "cpu")
+    return constant(choice) in ("cpu", "mps")
 
 
 def is_gpu(said: object) -> bool:
     return str(said).startswith("cuda")
+
+
+def _hides(node: ast.Call) -> bool:
+    """`tf.config.set_visible_devices([], "GPU")`."""
+    devices = argument(node, "devices", 0)
+    is_none = isinstance(devices, ast.List | ast.Tuple) and not devices.elts
+    return is_none and constant(argument(node, "device_type", 1)) == "GPU"
 
 
 def visible(to: Walk, key: ast.expr | None, value: ast.expr | None) -> None:
