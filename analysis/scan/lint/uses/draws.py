@@ -76,7 +76,7 @@ PLACES_OF_SEEDS = (
 """Where the seed stands among the arguments of what draws from TensorFlow's generator."""
 SEQUENCE = re.compile(r"^keras\.utils\.(?:\w+\.)*(?:Sequence|PyDataset)$")
 NO_DATA = re.compile(
-    r"port$|uuid|token$|nonce|(?:^|_)id$|suffix|colou?r|delay|backoff|rand(?:om)?_?key|(?:^|_)(?:run|exp|log)_?name$|"
+    r"(?<![a-z])port$|uuid|token$|nonce|(?:^|_)id$|suffix|colou?r|delay|backoff|rand(?:om)?_?key|(?:^|_)(?:run|exp|log)_?name$|"
     r"(?:^|_)(?:dummy|salt|sleep|wait|pause|timeout)",
     re.IGNORECASE,
 )
