@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -86,17 +87,21 @@ def _knows_self(call: ast.Call) -> bool:
 
 def remade_lines(body: Sequence[ast.stmt]) -> set[int]:
     """The lines of values that the module makes again, by the same call, before it trains anything."""
-    lines: set[int] = set()
-    for name, values in _stores(body).items():
-        for value, following in itertools.pairwise(values):
-            if not (isinstance(value, ast.Call) and isinstance(following, ast.Call)) or "." in name:
-                continue
-            between = [node for node in body if value.lineno <= node.lineno < following.lineno]
-            if ast.dump(value.func) == ast.dump(following.func) and not any(
-                TRAINING.search(last(call.func)) for call in all_of(ast.Call, *between)
-            ):
-                lines.add(value.lineno)
-    return lines
+    remade = [
+        (value.lineno, following.lineno)
+        for name, values in _stores(body).items()
+        if "." not in name
+        for value, following in itertools.pairwise(values)
+        if isinstance(value, ast.Call)
+        and isinstance(following, ast.Call)
+        and ast.dump(value.func) == ast.dump(following.func)
+    ]
+    training = [
+        node.lineno
+        for node in (body if remade else ())
+        if any(TRAINING.search(last(call.func)) for call in all_of(ast.Call, node))
+    ]
+    return {first for first, end in remade if bisect_left(training, first) == bisect_left(training, end)}
 
 
 def _stores(body: Sequence[ast.stmt]) -> dict[str, list[ast.expr]]:
