@@ -17,7 +17,7 @@ from analysis.scan.lint.order.passed import order_free
 from analysis.scan.lint.syntax import bindings, defaults, keywords
 from analysis.scan.lint.syntax.arguments import attribute_of, parameters
 from analysis.scan.lint.syntax.tree import all_of, names_in
-from analysis.scan.lint.uses import calls, counts, devices, pools, seeding, settings, training
+from analysis.scan.lint.uses import calls, counts, devices, draws, pools, seeding, settings, training
 from analysis.scan.lint.validation import evaluation, leaks
 from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED, LOADS, is_own
 
@@ -41,6 +41,7 @@ class Collector(expressions.OrderedWalk):
         self.order.leave(set())
         self.order.results.module_ends()
         calls.module_ends(self)
+        draws.module_ends(self)
         leaks.of_module(self, tree)
         for target, call, why in self.unseeded:
             if not target or target not in self.reseeded:

@@ -13,7 +13,7 @@ def assigned(to: Walk, targets: Sequence[ast.expr], value: ast.expr) -> None:
     for target in targets:
         if isinstance(target, ast.Name):
             to.dictionaries.pop(target.id, None)
-            if (items := _items(to, value)) is not None:
+            if (items := items_of(to, value)) is not None:
                 to.dictionaries[target.id] = items
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
             items = to.dictionaries.get(target.value.id)
@@ -31,7 +31,7 @@ def written_out(to: Walk, node: ast.Call) -> ast.Call:
         return node
     keywords = []
     for keyword in node.keywords:
-        items = _items(to, keyword.value) if keyword.arg is None else None
+        items = items_of(to, keyword.value) if keyword.arg is None else None
         if items is None:
             keywords.append(keyword)
         else:
@@ -39,7 +39,8 @@ def written_out(to: Walk, node: ast.Call) -> ast.Call:
     return ast.copy_location(ast.Call(func=node.func, args=node.args, keywords=keywords), node)
 
 
-def _items(to: Walk, value: ast.expr) -> dict[str, ast.expr] | None:
+def items_of(to: Walk, value: ast.expr | None) -> dict[str, ast.expr] | None:
+    """The items of a dictionary, or of a name's, where all keys are written out."""
     if isinstance(value, ast.Name):
         return to.dictionaries.get(value.id)
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict":

@@ -31,7 +31,7 @@ class Walk:
         self.without_gpu = 0  # how many branches are around that run where there is no GPU
         self.events = facts.scopes.setdefault("", [])
         self.unseeded: list[tuple[str, ast.Call, str]] = []  # generators by name, until they are seeded
-        self.reseeded: set[str] = set()
+        self.reseeded: set[str] = set()  # names of generators and estimators that are seeded later
         self.dictionaries: dict[str, dict[str, ast.expr]] = {}  # by name, those whose items are known
         self.only_values: set[int] = set()  # calls of whose result only `.values` is used
         self.discarded: set[int] = set()  # calls whose result nobody gets

@@ -319,6 +319,8 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         attribute in ("update", "zero_grad") and training.UPDATING.search(dotted(node.func))
     ):
         facts.flags.add("steps")
+    if attribute == "set_params" and any((k.arg or "").endswith("random_state") for k in node.keywords):
+        to.reseeded.add(dotted(node.func))
     if attribute == "reset" and is_open(node, "seed") is False:
         seeding.seeded(to, node, ("gym",))
     if attribute == "seed" and node.args:

@@ -7,7 +7,8 @@ import ast
 import re
 
 from analysis.scan.lint.facts import spot
-from analysis.scan.lint.syntax.arguments import argument, constant, given_to, is_given, last
+from analysis.scan.lint.syntax import keywords
+from analysis.scan.lint.syntax.arguments import argument, constant, given_to, is_given, last, text_of
 from analysis.scan.lint.syntax.defaults import default
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import draws, operations, seeding
@@ -108,6 +109,11 @@ def unseeded(to: Walk, node: ast.Call, name: str) -> None:
     if name in SEEDS and not is_given(node, SEEDS[name]):
         why = f"{name}() without {SEEDS[name]} draws what it tries from a new generator"
         to.report("VB102", node, why)
+    if name.endswith("SearchCV"):
+        grid = argument(node, "param_grid", 1) or argument(node, "param_distributions", 1)
+        for key, values in (keywords.items_of(to, grid) or {}).items():
+            if key.endswith("random_state") and "None" not in text_of(values):
+                to.reseeded |= {to.target, last(argument(node, "estimator", 0))} - {""}
     if name == LOGISTIC and not is_given(node, "solver") and not is_given(node, "random_state"):
         to.facts.flags.add(WITHOUT_SEED)
         if TRIED in to.facts.flags:

@@ -183,6 +183,18 @@ def _of_stable_baselines(to: Walk, node: ast.Call, name: str) -> None:
         to.event("draw", "gym", node, name)
 
 
+def module_ends(to: Walk) -> None:
+    """An estimator that is given its seed after it was made draws from no other generator."""
+    for events in to.facts.scopes.values() if to.reseeded else ():
+        events[:] = [
+            event
+            for event in events
+            if event.kind != "draw"
+            or to.facts.targets.get(event.spot) not in to.reseeded
+            or not (estimator_of(event.text) or SKLEARN_DRAWS.match(event.text))
+        ]
+
+
 def _is_shown(to: Walk, name: str) -> bool:
     """`print(cross_val_score(RandomForestClassifier(), x, y))`: the result of a training is printed."""
     return to.target == PAUSE and name.startswith("sklearn.")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.scan.lint.facts import spot
-from analysis.scan.lint.syntax.arguments import argument, constant, is_given, last
+from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, last
 from analysis.scan.lint.syntax.tree import names_in
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import devices
@@ -122,6 +122,8 @@ def stored(to: Walk, target: ast.Subscript | ast.Attribute, value: ast.expr | No
         _mode_on(to, target, "cudnn")
     elif name.startswith("langdetect.") and name.endswith("DetectorFactory.seed") and said is not None:
         to.event("seed", "langdetect", target)
+    elif target.attr == "random_state" and said is not None:
+        to.reseeded.add(dotted(target))
     elif target.attr in ("intra_op_parallelism_threads", "inter_op_parallelism_threads"):
         to.facts.flags.add("threads")
     elif (
