@@ -65,6 +65,7 @@ def software(text: str) -> Iterator[Stated]:
     for sentence in sentences(text):
         if sentence.code:
             first = first if command else sentence.line
+            command += "\n" * (sentence.line - first - command.count("\n"))
             command += " " + sentence.text.removesuffix("\\")
             if sentence.text.endswith("\\") and len(command) < LONGEST_LINE:
                 continue

@@ -27,7 +27,7 @@ class Stated(NamedTuple):
 
 _OPTION = re.compile(r"^-{1,2}\w")
 _URL = re.compile(r"^(?:git|hg|svn|bzr)\+|^(?:https?|file)://", re.IGNORECASE)
-_COMMIT = re.compile(r"@(?:[0-9a-f]{7,40}|v?\d+(?:\.\d+)+)(?:#|$)")
+_ONE_VERSION = re.compile(r"(?:@(?:[0-9a-f]{7,40}|v?\d+(?:\.\d+)+)|\.whl)(?:#|$)")  # a commit, tag or wheel
 _WHEEL = re.compile(r"^([A-Za-z][\w.]*)-\d[^-]*-.+\.whl$")
 _EGG = re.compile(r"#egg=([\w.-]+)")
 _NAME = re.compile(r"^([A-Za-z][\w.-]*)")
@@ -53,7 +53,7 @@ def requirement(text: str, line: int) -> Stated | None:
         found = name[1] if name else re.sub(r"(?:\.git|\.whl|\.zip|\.tar\.gz)$", "", last)
         if not _NAME.match(found):
             return None
-        return Stated(canonicalize_name(found), text, bool(_COMMIT.search(text)), line)
+        return Stated(canonicalize_name(found), text, bool(_ONE_VERSION.search(text)), line)
     try:
         parsed = Parsed(text)
     except InvalidRequirement:
@@ -63,7 +63,7 @@ def requirement(text: str, line: int) -> Stated | None:
         specifier = (loose[2] or "").replace(" ", "")
         return Stated(canonicalize_name(loose[1]), specifier, specifier.startswith("=="), line)
     if parsed.url:
-        return Stated(canonicalize_name(parsed.name), parsed.url, bool(_COMMIT.search(parsed.url)), line)
+        return Stated(canonicalize_name(parsed.name), parsed.url, bool(_ONE_VERSION.search(parsed.url)), line)
     return Stated(
         canonicalize_name(parsed.name), str(parsed.specifier), is_exact(str(parsed.specifier)), line
     )
@@ -158,8 +158,9 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 _INSTALL = re.compile(
     r"\b(?:(pip(?:3(?:\.\d+)?)?|conda|mamba|micromamba|pipenv|apt|apt-get|brew)\s+(?:-y\s+)?(?:install|create)"
     r"|(uv|poetry|pdm)\s+add)\s+(.*)",
-    re.IGNORECASE,
+    re.IGNORECASE | re.DOTALL,
 )
+_APT = re.compile(r"^([A-Za-z][\w.-]*)(=\S+)?$")
 _WORD = re.compile(  # of a sentence around a command
     r"a|all|also|an|and|any|are|as|at|by|command|commands|dependencies|following|for|from|have|if|in|into|is|it|library|libraries|necessary|need|"
     r"needed|needs|of|on|or|our|package|packages|prerequisites|required|requirements|run|should|some|the|their|them|then|these|this|to|tool|tools|use|using|via|we|which|will|with|within|you|your",
@@ -172,17 +173,28 @@ _TAKES_VALUE = re.compile(
 
 
 def installed(command: str, line: int) -> Iterator[Stated]:
-    """What `pip install` or `conda install` in a command names."""
-    for part in re.split(r"&&|\|\||[;|`]|\s#", command[: 10 * LONGEST_LINE]):
+    """What `pip install` or `conda install` in a command, perhaps of several lines, names."""
+    for part in re.split(r"&&|\|\||[;|`]|[^\S\n]#", command[: 10 * LONGEST_LINE]):
         if match := _INSTALL.search(part):
-            yield from _named((match[1] or match[2]).lower(), match[3], line)
+            tool = (match[1] or match[2]).lower()
+            yield from _named(tool, match[3], line + part.count("\n", 0, match.start(3)))
+        line += part.count("\n")
 
 
-def _named(tool: str, rest: str, line: int) -> Iterator[Stated]:
-    is_conda = tool in ("conda", "mamba", "micromamba")
-    words = iter(rest.split())
+def _apt(word: str, line: int) -> Stated | None:
+    """`name`, `name=1.2-3`, which is one version."""
+    match = _APT.match(word)
+    return match and Stated(canonicalize_name(match[1]), match[2] or "", "*" not in (match[2] or "*"), line)
+
+
+def _named(tool: str, rest: str, first: int) -> Iterator[Stated]:
+    read = (
+        conda if tool in ("conda", "mamba", "micromamba") else _apt if tool.startswith("apt") else requirement
+    )
+    words = re.finditer(r"\S+", rest)
     for raw in words:
-        word = raw.rstrip(".,:)").strip("\"'`,")
+        line = first + rest.count("\n", 0, raw.start())
+        word = raw[0].rstrip(".,:)").strip("\"'`,")
         if _WORD.fullmatch(word):
             return
         if _TAKES_VALUE.fullmatch(word):
@@ -191,10 +203,9 @@ def _named(tool: str, rest: str, line: int) -> Iterator[Stated]:
             word
             and not word.startswith(("-", ".", "/", "$", "<", "{"))
             and not re.search(r"\.(?:txt|whl|ya?ml)$", word)
+            and (found := read(word, line))
         ):
-            found = conda(word, line) if is_conda else requirement(word, line)
-            if found:
-                yield found
+            yield found
 
 
 def dockerfile(text: str) -> Iterator[Stated]:
@@ -208,7 +219,7 @@ def dockerfile(text: str) -> Iterator[Stated]:
             continue
         if not joined:
             first = number
-        joined += " " + line.removesuffix("\\")
+        joined += "\n" * (number - first - joined.count("\n")) + " " + line.removesuffix("\\")
         if line.endswith("\\"):
             continue
         command, joined = joined.strip(), ""

@@ -77,7 +77,7 @@ def test_items_count_in_sections_of_requirements_and_commands_everywhere():
         ("`pip install numpy` and scipy.", [("numpy", "", False, 1)]),
         (
             "```\npip install gym && pip install \\\n  b==1\n```",
-            [("gym", "", False, 2), ("b", "==1", True, 2)],
+            [("gym", "", False, 2), ("b", "==1", True, 3)],
         ),
         ("```\nconda create -n x python=3.7\n```", [("python", "=3.7", False, 2)]),
         (

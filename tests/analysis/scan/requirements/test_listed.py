@@ -134,7 +134,7 @@ FROM ${BASE}
     assert told(listed.dockerfile(text)) == [
         ("pytorch/pytorch", "1.9.0-cuda11.1-cudnn8-runtime", True, 1),
         ("numpy", "==1.19", True, 2),
-        ("scipy", "", False, 2),
+        ("scipy", "", False, 3),
         ("faiss", "=1.7.1", True, 4),
     ]
 
@@ -153,6 +153,44 @@ RUN pip install gym; pip install b
         ("gym", "", False, 5),
         ("b", "", False, 5),
     ]
+
+
+def test_each_package_of_a_command_of_several_lines_has_its_own_line():
+    text = """\
+FROM scratch
+RUN apt-get install -y git \\
+    # for OpenCV
+    libgl1=1.0-2 \\
+
+    libfoo=1.* && \\
+    pip install \\
+    scipy==1.2 gym ; \\
+    conda install faiss==1.7 && \\
+    echo done
+"""
+    assert told(listed.dockerfile(text)) == [
+        ("git", "", False, 2),
+        ("libgl1", "=1.0-2", True, 4),
+        ("libfoo", "=1.*", False, 6),
+        ("scipy", "==1.2", True, 8),
+        ("gym", "", False, 8),
+        ("faiss", "==1.7", True, 9),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "pinned"),
+    [
+        ("foo @ https://x.y/z/foo-1.0-py3-none-any.whl", True),
+        ("foo @ https://x.y/z/foo-1.0-py3-none-any.whl#sha256=abc", True),
+        ("foo @ https://x.y/z/master.zip", False),
+        ("git+https://x.y/z/foo@0123456789abcdef#egg=foo", True),
+        ("git+https://x.y/z/foo@main#egg=foo", False),
+    ],
+)
+def test_an_address_pins_where_it_names_a_wheel_or_a_commit(text, pinned):
+    found = listed.requirement(text, 1)
+    assert (found.name, found.pinned) == ("foo", pinned)
 
 
 def test_the_address_of_a_wheel_names_a_package_and_pins_it():
