@@ -137,6 +137,7 @@ class FileFacts:
     ignored: dict[int, tuple[str, ...]] = field(default_factory=dict)  # by comments
     silent: tuple[str, ...] = ()  # the beginnings of rules that the project ignores in this file
     spans: list[tuple[int, int, str]] = field(default_factory=list)  # lines of scopes, inner ones first
+    by_line: dict[int, str] = field(default_factory=dict)  # the spans, see scope_at
     held: dict[tuple[int, int], set[str]] = field(default_factory=dict)  # attributes with what is in no order
     unread: dict[tuple[int, int], set[str]] = field(default_factory=dict)  # names with it that are not read
     decisive: set[tuple[int, int]] = field(default_factory=set)  # orders that decide what goes with what
@@ -212,8 +213,11 @@ class FileFacts:
         return f"cell {cell}, line {line}" if cell else f"line {line}"
 
     def scope_at(self, line: int) -> str:
-        """The scope that a line is in."""
-        return next((scope for first, last, scope in self.spans if first <= line <= last), "")
+        """The scope that a line is in; asked once the spans are complete."""
+        if not self.by_line:
+            for first, last, scope in reversed(self.spans):
+                self.by_line.update(dict.fromkeys(range(first, last + 1), scope))
+        return self.by_line.get(line, "")
 
 
 def spot(node: Any) -> Spot:
