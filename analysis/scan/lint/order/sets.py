@@ -134,9 +134,9 @@ class Sets:
         match value:
             case ast.Name() | ast.Attribute():
                 name = named(value)
-                told = self._told.get(name, "")
-                by_name = not NUMBERS.search(name.removeprefix("self.")) and is_of_texts(f"{name} {told}")
-                return name if name not in self.ones and (by_name or _shows_texts(told)) else ""
+                made = self._told.get(name, "")
+                by_name = not NUMBERS.search(name.removeprefix("self.")) and is_of_texts(f"{name} {made}")
+                return name if name not in self.ones and (by_name or _shows_texts(made)) else ""
             case ast.Subscript(value=base):
                 return f"a set of {named(base)}" if is_of_texts(self._values.get(named(base), "")) else ""
             case ast.Set(elts=elements):
@@ -185,9 +185,9 @@ class Sets:
         return f"{text} {made} {'str' if parts & self._made_texts else ''}"
 
 
-def _shows_texts(told: str) -> bool:
+def _shows_texts(made: str) -> bool:
     """Whether what a set is made of are texts, whatever its name is: literals, or parts of texts."""
-    return bool(SHOWN.search(told)) and not re.search(r"\b(?:int|float)\b", told)
+    return bool(SHOWN.search(made)) and not re.search(r"\b(?:int|float)\b", made)
 
 
 def _beside_numbers(node: ast.expr) -> tuple[str, set[str]]:

@@ -115,7 +115,7 @@ def test_names_that_a_notebook_may_have_from_elsewhere_do_not_break_it(first: st
     assert not paths({"a.ipynb": json.dumps({"cells": cells[1:]})})
 
 
-def test_a_file_that_stops_says_where_and_why():
+def test_a_file_that_stops_has_a_note_with_the_place_and_the_reason():
     lines = {
         "import part": "part.py, line 1: imports helpers, which was not found",
         "from other import no": "line 1: imports no of other, which does not have it",
