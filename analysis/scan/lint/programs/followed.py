@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from analysis.scan.lint.facts import Choice, Event, FileFacts, Values
+from analysis.scan.lint.facts import Choice, Event, FileFacts, Values, finding
 from analysis.scan.lint.index import Index, last_name
 from analysis.scan.lint.lint import goes_on
 from analysis.scan.lint.programs.differ import LOADING
 from analysis.scan.lint.programs.kinds import is_test
 from analysis.scan.lint.syntax.constants import holds
-from analysis.scan.lint.uses.chosen import PERHAPS
-from analysis.scan.lint.vocabulary import WORDS
+from analysis.scan.lint.vocabulary import OWN_SOURCE, PERHAPS, WORDS
 from analysis.scan.results import LintFinding
 
 OFTEN_CALLED = WORDS["called_by_frameworks"] | WORDS["usual_methods"]
@@ -116,7 +115,7 @@ class _Calls:
         return said == {not choice.holds}
 
     def unseeded(self, file: FileFacts) -> FileFacts:
-        """The file, with draws where no call gives a seed."""
+        """The file, with draws where no call gives a seed, and findings of generators of their own."""
 
         def settled(scope: str, event: Event) -> Event:
             is_open = event.kind == PERHAPS
@@ -124,7 +123,13 @@ class _Calls:
             return event._replace(kind="draw") if set(given) == {None} else event
 
         scopes = {scope: [settled(scope, each) for each in every] for scope, every in file.scopes.items()}
-        return replace(file, scopes=scopes)
+        own = [
+            finding("VB102", file.path, each.spot, each.text)
+            for every in scopes.values()
+            for each in every
+            if each.kind == "draw" and each.name == OWN_SOURCE
+        ]
+        return replace(file, scopes=scopes, findings=[*file.findings, *own])
 
     def _values(self, file: FileFacts, scope: str, name: str, hops: int) -> Values:
         """All values that calls give to a parameter; none where one is unknown."""

@@ -10,11 +10,13 @@ from analysis.scan.lint.programs.kinds import is_of_plots
 from analysis.scan.lint.programs.program import Program, Step
 from analysis.scan.lint.registry import Pins, pin_of, version
 from analysis.scan.lint.vocabulary import (
+    BY_OPTION,
     BY_WORKERS,
     DRAWN,
     FOR_A_SEED,
     HELPER,
     IF_GIVEN,
+    NO_DEFAULT,
     SEEDED_BY,
     WITHOUT_GPU,
 )
@@ -71,8 +73,13 @@ def by_choice(program: Program) -> Callable[[FileFacts, Event], bool]:
     for scope, text in _helped(program):
         called.setdefault(scope, set()).add(text.startswith(IF_GIVEN))
     only = {scope for scope, given in called.items() if given == {True}}
+    left_out = {
+        each.replace(NO_DEFAULT, BY_OPTION) for each in program.flags() if each.startswith(NO_DEFAULT)
+    }
     return lambda file, event: (
-        event.text.startswith(IF_GIVEN) or (file.path, file.scope_at(event.spot.line)) in only
+        event.text.startswith(IF_GIVEN)
+        or event.text in left_out
+        or (file.path, file.scope_at(event.spot.line)) in only
     )
 
 

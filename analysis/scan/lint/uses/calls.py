@@ -26,6 +26,7 @@ from analysis.scan.lint.validation import evaluation
 from analysis.scan.lint.vocabulary import (
     ALL,
     IF_GIVEN,
+    NO_DEFAULT,
     WORDS,
     is_own,
     seeded_by,
@@ -356,7 +357,8 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         seeding.changing(to, node, default, f"the option {_option(node)}")
         is_minus = isinstance(default, ast.UnaryOp) and settings.is_minus(default)
         if is_minus or (is_open(node, "default") is True and not is_given(node, "required")):
-            facts.flags.add("seed_by_choice")
+            name = _option(node).lstrip("-").replace("-", "_")
+            facts.flags |= {"seed_by_choice"} if is_minus else {"seed_by_choice", f"{NO_DEFAULT}{name}"}
     elif training.by_attribute(to, node, attribute, name):
         pass
     elif attribute == "restore" and "session" in facts.flags:

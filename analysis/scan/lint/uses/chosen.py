@@ -12,7 +12,7 @@ from analysis.scan.lint.syntax.arguments import argument, constant, given_to, is
 from analysis.scan.lint.syntax.defaults import default
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import draws, operations, seeding
-from analysis.scan.lint.vocabulary import OWN_SOURCE, SEEDS_OF_VARIATES, is_own
+from analysis.scan.lint.vocabulary import OWN_SOURCE, PERHAPS, SEEDS_OF_VARIATES, is_own
 
 LAYERS = frozenset(("torch.nn", "torch.nn.functional", "keras.layers"))
 MODELS = {
@@ -92,8 +92,6 @@ SEEDS = {  # name of the argument that seeds
         for name in names
     },
 }
-PERHAPS = "perhaps"
-"""A draw, unless what a call gives to a parameter of the function is a seed."""
 LOGISTIC = "sklearn.linear_model.LogisticRegression"
 DRAWING = frozenset(("sag", "saga", "liblinear"))
 """Solvers that shuffle."""

@@ -22,6 +22,7 @@ from analysis.scan.lint.vocabulary import (
     OWN_ENVIRONMENTS,
     OWN_SOURCE,
     OWN_VARIABLES,
+    PERHAPS,
     RANDOM_VARIATES,
     SEEDING_TRAINERS,
     SEEDS_OF_VARIATES,
@@ -184,14 +185,14 @@ def _of_stable_baselines(to: Walk, node: ast.Call, name: str) -> None:
 
 
 def module_ends(to: Walk) -> None:
-    """An estimator that is given its seed after it was made draws from no other generator."""
+    """An estimator or generator that is given its seed after it was made draws from no other one."""
     for events in to.facts.scopes.values() if to.reseeded else ():
         events[:] = [
             event
             for event in events
-            if event.kind != "draw"
+            if event.kind not in ("draw", PERHAPS)
             or to.facts.targets.get(event.spot) not in to.reseeded
-            or not (estimator_of(event.text) or SKLEARN_DRAWS.match(event.text))
+            or not (event.name == OWN_SOURCE or estimator_of(event.text) or SKLEARN_DRAWS.match(event.text))
         ]
 
 

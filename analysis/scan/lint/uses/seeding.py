@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from analysis.scan.lint.facts import spot
 from analysis.scan.lint.syntax.arguments import (
     argument,
     attribute_of,
@@ -17,12 +18,15 @@ from analysis.scan.lint.syntax.arguments import (
 from analysis.scan.lint.syntax.tree import nodes_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import (
+    BY_OPTION,
     BY_WORKERS,
     CHANGING,
     DRAWN,
     HELPER,
     IF_GIVEN,
     OWN_MODEL,
+    OWN_SOURCE,
+    PERHAPS,
     SEEDING_TRAINERS,
     TENSORFLOW_1,
     WITHOUT_GPU,
@@ -41,6 +45,8 @@ OWN_GENERATORS = {  # rule VB102: name of the argument that seeds
     "numpy.random.SFC64": "seed",
     "numpy.random.PCG64DXSM": "seed",
 }
+TAKING_NONE = frozenset(("random.seed", "numpy.random.seed"))
+"""They take None, and then a seed from the operating system."""
 
 OF_WORKERS = re.compile(r"worker_?init|seed_?worker|worker_?seed", re.IGNORECASE)
 """Functions that the workers of a loader call; the process that makes the weights is another one."""
@@ -54,6 +60,10 @@ def own_generator(to: Walk, node: ast.Call, name: str) -> None:
         to.unseeded.append((to.target, node, f"{name}() takes its seed from the operating system"))
     elif seed is not None:
         changing(to, node, seed, name)
+        if isinstance(seed, ast.Name) and to.scope:  # no seed, where no call gives a value to the parameter
+            why = f"{name}({seed.id}) takes its seed from the operating system: no call gives {seed.id}"
+            to.event(PERHAPS, OWN_SOURCE, node, why)
+            to.facts.seeds[spot(node)], to.facts.targets[spot(node)] = seed.id, to.target
 
 
 def seed(to: Walk, node: ast.Call, name: str) -> None:
@@ -70,7 +80,7 @@ def seed(to: Walk, node: ast.Call, name: str) -> None:
     if name == "torch.seed":
         to.report("VB104", node, "torch.seed() draws a seed from the operating system")
     elif value is None or (isinstance(value, ast.Constant) and value.value is None):
-        if name in ("random.seed", "numpy.random.seed"):
+        if name in TAKING_NONE:
             to.report("VB104", node, f"{name}() without a seed takes one from the operating system")
             return
     else:
@@ -84,6 +94,8 @@ def seed(to: Walk, node: ast.Call, name: str) -> None:
             return
     if to.with_seed:
         seeded(to, node, seeded_by(name), IF_GIVEN)
+    elif name in TAKING_NONE and isinstance(value, ast.Attribute):
+        seeded(to, node, seeded_by(name), f"{BY_OPTION}{value.attr}")
     else:
         seeded(to, node, seeded_by(name), OWN_MODEL if name.endswith("LightningCLI") else "")
 
