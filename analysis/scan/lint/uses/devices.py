@@ -37,10 +37,10 @@ ONLY_WITH_GPU = frozenset(
 OF_CUDNN = frozenset(("keras.layers.CuDNNLSTM", "keras.layers.CuDNNGRU"))
 """They raise an error where there is no GPU, and so do layers of cuDNN."""
 QUANTIZED = frozenset(("load_in_4bit",))
-HALF = re.compile(
+ARGUMENTS = re.compile(
     r"^(?:transformers|trl|setfit|sentence_transformers)\.(?:\w+\.)*(?!TF)\w*(?:Arguments|Config)$"
 )
-"""With fp16 they raise an error where there is no GPU."""
+"""They state where a library trains; with fp16 they raise an error where there is no GPU."""
 OF_OPTIONS = re.compile(
     r"^(?:self|cls|p|hp|ctx|env|g|common|const\w*|globals?|utils?|device\w*)$|arg|opt|cfg|conf|param|flag|setting|"
     r"train|runner|agent|engine|fabric|accelerator|state|spec|exp",
@@ -78,9 +78,8 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
     if name in ("torch.cuda.current_device", "torch.accelerator.current_accelerator"):
         to.facts.flags.add("cuda")
     function = last(node.func)
-    if (name == "torch.device" and _is_without_cuda(argument(node, "type", 0))) or (
-        name == "lightning.Trainer" and _trains_on_cpu(node)
-    ):
+    of_cpu = name == "torch.device" and _is_without_cuda(argument(node, "type", 0))
+    if of_cpu or _trains_on_cpu(node, name or ""):
         to.facts.flags.add(ON_CPU)
     elif (
         (function == "to" and any(_is_device(to, each) for each in _values(node)))
@@ -203,7 +202,7 @@ def _needs(to: Walk, node: ast.Call, name: str | None, attribute: str) -> bool:
         return type(device) is int or bool(re.match(r"cuda|\d|\[\d", str(device)))
     if any(k.arg in QUANTIZED and constant(k.value) is True for k in node.keywords):
         return True
-    if HALF.match(name or "") and constant(argument(node, "fp16")) is True:
+    if ARGUMENTS.match(name or "") and constant(argument(node, "fp16")) is True:
         return True
     if name == "accelerate.Accelerator" and constant(argument(node, "mixed_precision")) == "fp16":
         return True
@@ -213,9 +212,13 @@ def _needs(to: Walk, node: ast.Call, name: str | None, attribute: str) -> bool:
     return (type(gpus) is int and gpus > 0) or constant(argument(node, "accelerator")) in ("gpu", "cuda")
 
 
-def _trains_on_cpu(node: ast.Call) -> bool:
+def _trains_on_cpu(node: ast.Call, name: str) -> bool:
     """`Trainer(accelerator="cpu")`; `Trainer(track_grad_norm=2)` of a version before 2.0, which used a GPU
-    only where that was said."""
+    only where that was said; `TrainingArguments(use_cpu=True)`, `Accelerator(cpu=True)`."""
+    if ARGUMENTS.match(name) or name == "accelerate.Accelerator":
+        return any(constant(argument(node, each)) is True for each in ("use_cpu", "no_cuda", "cpu"))
+    if name != "lightning.Trainer":
+        return False
     given = {keyword.arg for keyword in node.keywords}
     if constant(argument(node, "accelerator")) == "cpu":
         return True

@@ -56,7 +56,8 @@ OF_ESTIMATORS = re.compile(
 LIBRARIES_OF_MODELS = re.compile(
     r"^(?:keras|tensorflow|lightning|tflearn|skorch|fastai|autokeras|rl|flair|setfit|tsai|keras_\w+|deepctr\w*|spektral|"
     r"stellargraph|segmentation_models|sentence_transformers|simpletransformers|pytorch_tabnet|autogluon|darts|"
-    r"neuralforecast|gluonts|pyod|qiskit_machine_learning|tf_agents|tensorflow_recommenders|ludwig)\."
+    r"neuralforecast|gluonts|pyod|qiskit_machine_learning|tf_agents|tensorflow_recommenders|ludwig|"
+    r"transformers\.(?:models\.(?:\w+\.)+)?TF[A-Z]\w+)\."
 )
 OF_KERAS = frozenset(
     ("epochs", "validation_data", "validation_split", "callbacks", "steps_per_epoch", "verbose")
