@@ -17,7 +17,7 @@ from analysis.scan.lint.order.passed import order_free
 from analysis.scan.lint.syntax import bindings, defaults, keywords
 from analysis.scan.lint.syntax.arguments import attribute_of, parameters
 from analysis.scan.lint.syntax.tree import all_of, names_in
-from analysis.scan.lint.uses import calls, counts, devices, draws, pools, seeding, settings, training
+from analysis.scan.lint.uses import calls, counts, devices, draws, pools, seeding, settings, tables, training
 from analysis.scan.lint.validation import evaluation, leaks
 from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED, LOADS, is_own
 
@@ -201,12 +201,16 @@ class Collector(expressions.OrderedWalk):
         for target in targets:
             if isinstance(target, ast.Name):
                 calls.moved(self, target, node.value)
-                made = "builtins.set()" if self.order.sets.is_set(node.value) else ""
-                self.names.bind(target.id, made or seeding.followed(self, target, node.value))
+                made = "builtins.set()" if self.order.sets.is_set(node.value) else None
+                made = made or tables.rows_of(self, node.value) or seeding.followed(self, target, node.value)
+                self.names.bind(target.id, made)
             elif isinstance(target, ast.Tuple | ast.List):
                 self.order.rebound(target, node.value)
                 given = node.value.elts if isinstance(node.value, ast.Tuple | ast.List) else []
-                kinds = ["builtins.set()" if self.order.sets.is_set(each) else None for each in given]
+                kinds = [
+                    "builtins.set()" if self.order.sets.is_set(each) else tables.rows_of(self, each)
+                    for each in given
+                ]
                 for element, value, kind in itertools.zip_longest(
                     target.elts, given[: len(target.elts)], kinds[: len(target.elts)]
                 ):

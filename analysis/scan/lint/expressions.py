@@ -11,7 +11,7 @@ from analysis.scan.lint.order.queries import SORTING_METHODS
 from analysis.scan.lint.syntax import keywords
 from analysis.scan.lint.syntax.arguments import constant as constant_of
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.uses import calls, chosen, counts, devices, draws, pools, settings, training
+from analysis.scan.lint.uses import calls, chosen, counts, devices, draws, pools, settings, tables, training
 from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED
 
 MADE_SETS = frozenset(("stop_words", "stopwords"))
@@ -39,6 +39,7 @@ def call(to: OrderedWalk, node: ast.Call) -> None:
                 to.visit(function.value)
     elif function.__class__ is not ast.Name:
         to.visit(function)
+    tables.grouped(to, node, name)
     with to.order.free(free), draws.of_no_data(to, name):
         arguments(to, node)
     calls.called(to, keywords.written_out(to, node), name)
@@ -171,7 +172,7 @@ def function(to: OrderedWalk, node: ast.Lambda) -> None:
     """Its body runs later, if at all; what it calls is still looked at."""
     to.names.push()
     for argument in node.args.args:
-        to.names.bind(argument.arg, None)
+        to.names.bind(argument.arg, tables.A_TABLE if id(node) in to.of_groups else None)
     to.event("value", f"@{to.scope}.<lambda>", node)
     outer, to.events = to.events, to.facts.scopes.setdefault(f"{to.scope}.<lambda>", [])
     to.visit(node.body)

@@ -20,6 +20,7 @@ from analysis.scan.lint.uses import (
     pools,
     seeding,
     settings,
+    tables,
     training,
 )
 from analysis.scan.lint.validation import evaluation
@@ -367,7 +368,7 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         facts.flags.add("cuda")
     elif attribute == "sample" and ACTION_SPACE.search(dotted(node.func)):
         to.event("draw", "action space", node, f"{dotted(node.func)}.sample")
-    elif attribute == "sample" and draws.is_of_table(to, node, name):
+    elif attribute == "sample" and tables.is_of_table(to, node, name):
         to.event("draw", "numpy", node, "DataFrame.sample")
 
 

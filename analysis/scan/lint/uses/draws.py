@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from analysis.scan.lint.facts import Event, spot
-from analysis.scan.lint.syntax.arguments import argument, constant, dotted, given_to, is_given, is_open, last
+from analysis.scan.lint.syntax.arguments import (
+    argument,
+    constant,
+    given_to,
+    is_given,
+    is_open,
+    last,
+)
 from analysis.scan.lint.syntax.tree import nodes_in
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import seeding
@@ -30,7 +37,6 @@ from analysis.scan.lint.vocabulary import (
     STABLE_BASELINES,
     estimator_of,
     generator_of,
-    is_own,
     seeded_by,
     seeds_by_name,
 )
@@ -44,10 +50,6 @@ FINE_TUNED = re.compile(
     r"fine-?_?tuned|sst-?2|squad|mnli|conll|sentiment|emotion|toxic|finbert|-ner\b", re.IGNORECASE
 )
 """Names of checkpoints that have a head already."""
-OF_TABLES = ("n", "replace", "weights", "axis", "ignore_index")
-"""Arguments of `sample` that only a table has."""
-TABLE = re.compile(r"(?:^|[._])df\d*(?:$|[\[._])|(?:^|_)data_?frame|\.groupby\(", re.IGNORECASE)
-"""Tables of pandas, by their names: `df_train[df_train.label == 1]`."""
 MUTUAL_INFORMATION = re.compile(r"^sklearn\.feature_selection\.mutual_info_\w+$")
 OF_FILES = re.compile(r"^keras\.(?:[\w.]+\.)?(?:image|text|audio)_dataset_from_directory$")
 """Where no seed is given, they take one from NumPy."""
@@ -317,21 +319,6 @@ def of_data_set(to: Walk, node: ast.Call, attribute: str, name: str | None) -> s
     splits = attribute == "train_test_split" and constant(argument(node, "shuffle", 2)) is not False
     shuffles = attribute == "shuffle" and not node.args and "datasets" in to.facts.flags
     return f"Dataset.{attribute}()" if splits or shuffles else ""  # at once, unlike TensorFlow's
-
-
-def is_of_table(to: Walk, node: ast.Call, name: str | None) -> bool:
-    """Whether `rows.sample(...)` draws rows of pandas from NumPy's generator: by where the rows come from, by
-    arguments that only a table has, or by its name."""
-    if is_given(node, "random_state") or len(node.args) > 1:
-        return False
-    if name is not None and not is_own(name):
-        return name.startswith("pandas.")
-    if is_given(node, "frac"):
-        return True
-    if TABLE.search(dotted(node.func)):
-        return True
-    has_pandas = any(stands.partition(".")[0] == "pandas" for stands in to.facts.imported.values())
-    return has_pandas and any(is_given(node, each) for each in OF_TABLES)
 
 
 def is_buffer(node: ast.Call) -> bool:
