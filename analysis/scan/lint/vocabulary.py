@@ -217,9 +217,20 @@ LAYERS = re.compile(
     r"|^torchsampler\.(?:\w+\.)*ImbalancedDatasetSampler$|^fastai\.(?:[\w.]+\.)?(?:RandomSplitter|TrainTestSplitter)$"
     r"|^simpletransformers\.(?:\w+\.)*\w+Model$|^flair\.models\.(?:\w+\.)*[A-Z]\w+$"
     r"|^pytorch_forecasting\.(?:[\w.]+\.)?[A-Z]\w+\.from_dataset$"
+    r"|^detectron2\.engine\.(?:defaults\.)?DefaultTrainer$"
     r"|^monai\.networks\.(?:blocks|layers)\.(?:\w+\.)?[A-Z]\w+$|^torchvision\.ops\.(?:MLP|DropBlock2d|StochasticDepth)$"
 )
 """What makes new weights, of libraries of PyTorch."""
+DRAWS_TOO = {
+    "node2vec.Node2Vec": "python",
+    "detectron2.engine.DefaultTrainer": "numpy",
+    "detectron2.engine.defaults.DefaultTrainer": "numpy",
+}
+"""What draws from a second generator."""
+OF_FASTAI = re.compile(
+    r"^fastai\.(?:[\w.]+\.)?(?:[A-Z]\w+DataLoaders(?:\.from_\w+)?|DataBlock|TabularPandas)$"
+)
+"""Its loaders shuffle by a generator whose seed Python's gives."""
 STABLE_BASELINES = re.compile(r"^(?:stable_baselines3?|sb3_contrib)\.")
 KERAS_MODELS = re.compile(
     r"^keras\.(?:[\w.]+\.)?applications\.(?:\w+\.)?[A-Z]\w+$|^segmentation_models\.(?:Unet|FPN|Linknet|PSPNet)$"
@@ -280,7 +291,7 @@ DEFERRED = re.compile(
     r"|^albumentations\.|^gym(?:nasium)?\.|^DataLoader|^torch\.nn\.(?:\w*Dropout\w*|RReLU)$"
     r"|^keras\.layers\.(?:\w*Dropout\w*|Random\w+|Gaussian\w+)$|^fit\(\) of"
     r"|^(?:sklearn|imblearn|gym|gymnasium|scipy|imgaug|torchaudio)\.[\w.]*\.[A-Z]\w+$|for a seed"
-    r"|(?<!random)(?<!utils)\.shuffle$"
+    rf"|(?<!random)(?<!utils)\.shuffle$|{OF_FASTAI.pattern}"
     rf"|^(?:{'|'.join(sorted({package for package, _ in ESTIMATORS}))})\.(?:\w+\.)*[A-Z]\w+$"
 )
 """What draws when it is used, not when it is made."""
@@ -296,6 +307,7 @@ DRAWING = (
     ("tensorflow", KERAS_MODELS),
     ("tensorflow", PIPELINE),
     ("python", OF_TIMM),
+    ("python", OF_FASTAI),
 )
 """The generators that families of names draw from; the first counts."""
 

@@ -73,9 +73,9 @@ def by_choice(program: Program) -> Callable[[FileFacts, Event], bool]:
     for scope, text in _helped(program):
         called.setdefault(scope, set()).add(text.startswith(IF_GIVEN))
     only = {scope for scope, given in called.items() if given == {True}}
-    left_out = {
-        each.replace(NO_DEFAULT, BY_OPTION) for each in program.flags() if each.startswith(NO_DEFAULT)
-    }
+    stored = set().union(*(file.stored for file in program.files))  # `options.seed = 3`
+    open_ones = {each.removeprefix(NO_DEFAULT) for each in program.flags() if each.startswith(NO_DEFAULT)}
+    left_out = {f"{BY_OPTION}{name}" for name in open_ones - stored}
     return lambda file, event: (
         event.text.startswith(IF_GIVEN)
         or event.text in left_out

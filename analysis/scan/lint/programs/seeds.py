@@ -248,6 +248,8 @@ def _cure(program: Program, drawn: Step, generator: str) -> str:
     """What seeds it."""
     if STABLE_BASELINES.match(drawn.event.text):
         return f"{drawn.event.text.rpartition('.')[2]}(..., seed=seed)"
+    if drawn.event.text.startswith("fastai."):
+        return "set_seed(seed)"
     if generator == "tensorflow" and program.flags() & {"session", TENSORFLOW_1}:
         return "tf.set_random_seed(seed)"
     return GENERATORS[generator][1]

@@ -21,6 +21,7 @@ from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import seeding
 from analysis.scan.lint.vocabulary import (
     ALL,
+    DRAWS_TOO,
     FITS_SEQUENCE,
     FOR_A_SEED,
     IN_EVALUATION,
@@ -45,7 +46,9 @@ COMPOSED = re.compile(r"^albumentations\.(?:\w+\.)*(?:Replay)?Compose$")
 SEEDS_MONAI = frozenset(("monai.data.DataLoader", "monai.data.ThreadDataLoader"))
 """They seed transforms from PyTorch's generator."""
 REGISTERS = re.compile(r"^(?:gym|gymnasium)\.(?:envs\.registration\.)?register$")
-LAYER = re.compile(r"^(?:torch\.nn|keras\.layers|torch_geometric\.nn|tensorflow\.layers)\.")
+LAYER = re.compile(
+    r"^(?:torch\.nn|keras\.layers|torch_geometric\.nn|tensorflow\.layers|detectron2\.engine)\."
+)
 FINE_TUNED = re.compile(
     r"fine-?_?tuned|sst-?2|squad|mnli|conll|sentiment|emotion|toxic|finbert|-ner\b", re.IGNORECASE
 )
@@ -77,6 +80,10 @@ PLACES_OF_SEEDS = (
     (re.compile(r"^tensorflow\.(?:random\.)?(?:(?:random|truncated)_)?(?:normal|uniform)$"), 4),
 )
 """Where the seed stands among the arguments of what draws from TensorFlow's generator."""
+SPLITS_OF_FASTAI = re.compile(
+    r"^fastai\.(?:[\w.]+\.)?(?:[A-Z]\w+DataLoaders\.from_\w+|RandomSplitter|TrainTestSplitter)$"
+)
+"""Their seed is PyTorch's: all that is drawn later follows from it."""
 SEQUENCE = re.compile(r"^keras\.utils\.(?:\w+\.)*(?:Sequence|PyDataset)$")
 NO_DATA = re.compile(
     r"(?<![a-z])port$|uuid|token$|nonce|(?:^|_)id$|suffix|colou?r|delay|backoff|rand(?:om)?_?key|(?:^|_)(?:run|exp|log)_?name$|"
@@ -129,6 +136,9 @@ DROPS = re.compile(r"^torch\.nn\.functional\.\w*dropout\w*$")
 
 def drawn(to: Walk, node: ast.Call, name: str) -> None:
     """The generator that a call draws from; one of its own has to have a seed."""
+    if SPLITS_OF_FASTAI.match(name) and is_open(node, "seed") is False:
+        by_files = name.endswith(".from_folder") and not is_given(node, "valid_pct")
+        seeding.seeded(to, node, () if by_files else ("torch",))
     generator = drawn_from(node, name)
     if to.without_seed and "seed" in to.target.lower():
         to.facts.flags.add(f"redrawn {to.target}")
@@ -148,8 +158,8 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
         drops = DROPS.match(name) and len(node.args) < 3 and not is_given(node, "training")
         said = f" {FOR_A_SEED}" if for_seed else f" {IN_EVALUATION}" if drops else ""
         to.event("draw", generator, node, f"{name}{said}")
-        if name == "node2vec.Node2Vec":  # its walks draw from both
-            to.event("draw", "python", node, name)
+        if name in DRAWS_TOO:
+            to.event("draw", DRAWS_TOO[name], node, name)
         if not to.scope and to.target:
             to.facts.made[spot(node)] = to.target
     if name in seeding.OWN_GENERATORS:
@@ -270,7 +280,8 @@ def inherited(to: Walk, scope: str, base: ast.expr, name: str) -> None:
     """A class derived from a layer: making one draws its weights."""
     generator = generator_of(name)
     if generator is not None and LAYER.match(name):
-        to.facts.scopes.setdefault(scope, []).append(Event("draw", generator, spot(base), name))
+        events = to.facts.scopes.setdefault(scope, [])
+        events += [Event("draw", each, spot(base), name) for each in (generator, DRAWS_TOO.get(name)) if each]
     if SEQUENCE.match(name):
         to.facts.scopes.setdefault(scope, []).append(Event("draw", "python", spot(base), FITS_SEQUENCE))
     if SEEDING_TRAINERS.match(name):

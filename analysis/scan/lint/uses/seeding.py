@@ -24,6 +24,7 @@ from analysis.scan.lint.vocabulary import (
     DRAWN,
     HELPER,
     IF_GIVEN,
+    NO_DEFAULT,
     OWN_MODEL,
     OWN_SOURCE,
     PERHAPS,
@@ -74,6 +75,10 @@ def seed(to: Walk, node: ast.Call, name: str) -> None:
     )
     if SEEDING_TRAINERS.match(name):
         seeded(to, node, seeded_by(name))
+        return
+    if name.endswith(".default_setup"):  # of detectron2: cfg.SEED is -1 by default
+        to.facts.flags |= {"seed_by_choice", f"{NO_DEFAULT}SEED"}
+        seeded(to, node, seeded_by(name), f"{BY_OPTION}SEED")
         return
     if name == "tensorflow.set_random_seed":
         to.facts.flags.add(TENSORFLOW_1)
