@@ -33,7 +33,7 @@ from analysis.scan.lint.programs.seeds import (
 )
 from analysis.scan.lint.registry import Pins, registry
 from analysis.scan.lint.rules import EVERYWHERE, RULES
-from analysis.scan.lint.uses.pools import FORESTS, OPEN, STATES_COUNT
+from analysis.scan.lint.uses.pools import FORESTS, OF_BLAS, OPEN, STATES_COUNT
 from analysis.scan.lint.uses.settings import MEASURES
 from analysis.scan.lint.uses.training import GRADIENTS
 from analysis.scan.lint.vocabulary import SETTINGS, THREAD_SETTINGS, WORDS
@@ -270,7 +270,8 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
     elif pool is not None:
         why = f"as many threads as the machine has decide in what order {pool.event.name} adds"
         so = "predicts, in the last digits" if FORESTS.match(pool.event.name) else "learns"
-        yield at("VB401", pool, f"{why}, and so what it {so}")
+        by = "; OMP_NUM_THREADS or threadpoolctl sets it" if OF_BLAS.match(pool.event.name) else ""
+        yield at("VB401", pool, f"{why}, and so what it {so}{by}")
     elif not networks and (computed := _features(program)) and not needs_gpu(program, computed):
         by = computed.event.name.rpartition(".")[2]
         why = f"as many threads as the machine has compute ({by}) what an estimator learns from"

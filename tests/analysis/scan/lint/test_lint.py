@@ -568,3 +568,11 @@ def test_a_cell_that_plays_what_it_draws_matters_to_nobody():
     rules = frozenset(("VB101",))
     assert findings(notebook(fit, one, one.replace("sounds", "more")), "a.ipynb", rules) == ()
     assert findings(notebook(fit, one, "keep(some)\n"), "a.ipynb", rules)
+
+
+def test_an_estimator_without_an_argument_for_threads_is_told_what_sets_them():
+    text = (
+        "from sklearn.neural_network import MLPClassifier\nMLPClassifier(random_state=0).fit(rows, labels)\n"
+    )
+    (found,) = findings(text, rules=frozenset(("VB401",)))
+    assert found.why.endswith("; OMP_NUM_THREADS or threadpoolctl sets it")
