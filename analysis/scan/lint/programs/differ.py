@@ -16,6 +16,7 @@ from analysis.scan.lint.programs.seeded import by_choice
 from analysis.scan.lint.registry import Operation, Pins, pin_of, registry, version
 from analysis.scan.lint.uses.devices import ASKS, MOVED, NEEDS_GPU, ON_CPU, REFUSES
 from analysis.scan.lint.validation.evaluation import ONE_ROW, ROWS
+from analysis.scan.lint.vocabulary import WITHOUT_TENSORFLOW
 from analysis.scan.results import Level, LintFinding
 
 LOSS = re.compile(r"Loss$|_loss$")
@@ -107,6 +108,8 @@ def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) ->
     for entry, name, spot in file.operations:
         operation = known.operations[entry]
         if "loss on the CPU" in flags and LOSS.search(name):
+            continue
+        if name.startswith("keras.") and flags & WITHOUT_TENSORFLOW:
             continue
         if name.startswith("keras.layers.") and _is_thrown_away(file, spot):
             continue

@@ -36,7 +36,7 @@ from analysis.scan.lint.rules import EVERYWHERE, RULES
 from analysis.scan.lint.uses.pools import FORESTS, OF_BLAS, OPEN, STATES_COUNT
 from analysis.scan.lint.uses.settings import MEASURES
 from analysis.scan.lint.uses.training import GRADIENTS
-from analysis.scan.lint.vocabulary import SETTINGS, THREAD_SETTINGS, WORDS
+from analysis.scan.lint.vocabulary import KERAS_ON_JAX, SETTINGS, THREAD_SETTINGS, WITHOUT_TENSORFLOW, WORDS
 from analysis.scan.results import Level, LintFinding
 
 SHARED = frozenset(("VB101", "VB401"))
@@ -248,7 +248,7 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
     networks = [step for step in program.trainings if step.event.name != "estimator"]
     network = next((step for step in networks if not _is_of_jax(step)), None)
     imported = (network or training).file.flags & {"torch", "tensorflow"}
-    of_tensorflow = network is not None and imported == {"tensorflow"}
+    of_tensorflow = network is not None and imported == {"tensorflow"} and not flags & WITHOUT_TENSORFLOW
     stated = "threads" in flags or any(
         event.kind == "setting" and event.name in (OF_TENSORFLOW if of_tensorflow else THREAD_SETTINGS)
         for file in program.files
@@ -257,7 +257,12 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
     if stated:
         return
     known = registry()
-    uses = [(file, use) for file in program.near for use in file.threaded]
+    uses = [
+        (file, use)
+        for file in program.near
+        for use in file.threaded
+        if not (use.name.startswith("keras.") and flags & WITHOUT_TENSORFLOW)
+    ]
     counts = Counter(use.name.rpartition(".")[2] for _, use in uses)
     named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
     framework = imported or any(
@@ -284,9 +289,9 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
 
 
 def _is_of_jax(step: Step) -> bool:
-    """`jax.grad`, and what is done with its gradients: another library may only load the data."""
+    """`jax.grad`, and what is done with its gradients: another library may only load the data; or Keras."""
     uses = step.event.name in ("apply_gradients()", "descent") and step.file.flags & {"jax", "flax"}
-    return step.event.name in GRADIENTS or bool(uses)
+    return step.event.name in GRADIENTS or bool(uses) or KERAS_ON_JAX in step.file.flags
 
 
 def _features(program: Program) -> Step | None:

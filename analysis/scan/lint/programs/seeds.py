@@ -34,6 +34,7 @@ from analysis.scan.lint.vocabulary import (
     RANDOM_TRANSFORM,
     STABLE_BASELINES,
     TENSORFLOW_1,
+    WITHOUT_TENSORFLOW,
     WORDS,
     makes_weights,
 )
@@ -208,8 +209,7 @@ def _unseeded_weights(program: Program, source: str) -> Iterator[LintFinding]:
     if made is not None and program.training is not None:
         name, _ = GENERATORS[source]
         why = f"{made.event.text} takes the seeds of its weights from the generator of {name}"
-        cure = _cure(program, made, "tensorflow" if source == "python" else source)
-        yield at("VB101", made, f"{why}, which this program never seeds; {cure} does")
+        yield at("VB101", made, f"{why}, which this program never seeds; {_cure(program, made, source)} does")
 
 
 def _never_seeded(
@@ -234,7 +234,8 @@ def _never_seeded(
         own = {generator, *(each for each, instead in replaced.items() if instead == generator)}
         own |= {FITS_SEQUENCE} if generator == "python" else set()
         elsewhere = by_workers.get(generator, set())
-        drawn = _first_drawn(program, own, matters, of_keras=source, elsewhere=elsewhere)
+        asked = source if source == "numpy" or program.flags() & WITHOUT_TENSORFLOW else ""
+        drawn = _first_drawn(program, own, matters, of_keras=asked, elsewhere=elsewhere)
         if drawn is not None:
             why = f"{drawn.event.text} draws from the generator of {name}, which this program"
             so = f"never seeds; {_cure(program, drawn, generator)} does"
@@ -252,7 +253,8 @@ def _cure(program: Program, drawn: Step, generator: str) -> str:
         return "set_seed(seed)"
     if generator == "tensorflow" and program.flags() & {"session", TENSORFLOW_1}:
         return "tf.set_random_seed(seed)"
-    return GENERATORS[generator][1]
+    of_keras = generator == "python" and drawn.event.text.startswith("keras.")
+    return GENERATORS["tensorflow" if of_keras else generator][1]
 
 
 def _replaced(program: Program, pinned: Pins) -> dict[str, str]:
@@ -300,8 +302,7 @@ def _first_drawn(
 def _generator(step: Step, of_keras: str) -> str:
     if step.event.text == FITS_SEQUENCE:
         return FITS_SEQUENCE
-    is_asking = of_keras == "numpy" and step.event.text.startswith("keras.")
-    return "numpy" if is_asking else step.event.name
+    return of_keras if of_keras and step.event.text.startswith("keras.") else step.event.name
 
 
 def drawn_seeds(program: Program) -> Iterator[LintFinding]:

@@ -12,7 +12,7 @@ from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_g
 from analysis.scan.lint.syntax.tree import names_in
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import devices
-from analysis.scan.lint.vocabulary import IF_GIVEN, MODES, SETTINGS, WORDS
+from analysis.scan.lint.vocabulary import IF_GIVEN, KERAS_ON_JAX, KERAS_ON_TORCH, MODES, SETTINGS, WORDS
 
 NO_GRADIENT = frozenset(
     ("torch.no_grad", "torch.no_grad()", "torch.inference_mode", "torch.inference_mode()")
@@ -37,13 +37,13 @@ SESSIONS = frozenset(("tensorflow.Session", "tensorflow.InteractiveSession"))
 def mode(to: Walk, node: ast.Call, name: str) -> bool:
     """Records a call that sets something; True if it was one."""
     if name in ("os.putenv", "os.environ.setdefault") and node.args:
-        environment_setting(to, node, node.args[0])
+        environment_setting(to, node, node.args[0], argument(node, "value", 1))
     elif name == "os.environ.update":
         for keyword in node.keywords:
-            environment_setting(to, node, ast.Constant(keyword.arg))
+            environment_setting(to, node, ast.Constant(keyword.arg), keyword.value)
         if node.args and isinstance(node.args[0], ast.Dict):
-            for key in node.args[0].keys:
-                environment_setting(to, node, key)
+            for key, value in zip(node.args[0].keys, node.args[0].values, strict=True):
+                environment_setting(to, node, key, value)
     elif name == "torch.use_deterministic_algorithms":
         if constant(argument(node, "mode", 0)) is not False:
             only_warns = constant(argument(node, "warn_only")) is not False and is_given(node, "warn_only")
@@ -109,7 +109,7 @@ def stored(to: Walk, target: ast.Subscript | ast.Attribute, value: ast.expr | No
     if isinstance(target, ast.Subscript):
         if to.names.resolve(target.value) == "os.environ":
             devices.visible(to, target.slice, value)
-            environment_setting(to, target, target.slice)
+            environment_setting(to, target, target.slice, value)
         return
     name = to.names.resolve(target) or ""
     said = constant(value)
@@ -244,7 +244,7 @@ def _is_data_option(to: Walk, name: str) -> bool:
     return name.startswith("tensorflow.data") or (not name and "tensorflow" in to.facts.flags)
 
 
-def environment_setting(to: Walk, node: Any, key: ast.expr | None) -> None:
+def environment_setting(to: Walk, node: Any, key: ast.expr | None, value: ast.expr | None) -> None:
     name = constant(key)
     if not isinstance(name, str):
         return
@@ -256,6 +256,8 @@ def environment_setting(to: Walk, node: Any, key: ast.expr | None) -> None:
         )
     elif name == "CUBLAS_WORKSPACE_CONFIG":
         to.facts.flags.add("cublas")
+    elif name == "KERAS_BACKEND" and constant(value) in ("torch", "jax"):
+        to.facts.flags.add(KERAS_ON_JAX if constant(value) == "jax" else KERAS_ON_TORCH)
     elif name == "TF_DETERMINISTIC_OPS":
         _mode_on(to, node, "tensorflow")
     if name in SETTINGS:
