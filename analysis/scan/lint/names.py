@@ -103,6 +103,8 @@ class Names:
             elif kind is ast.Name:
                 found = self._lookup(node.id)  # type: ignore[attr-defined]
                 break
+            elif (one := _one_of(node)) is not None:
+                node = one
             else:
                 return None
         if found is None or not calls_and_attributes:
@@ -120,6 +122,14 @@ class Names:
             if name in CUSTOMARY:  # `from utils import *`, where utils imports them
                 return CUSTOMARY[name]
         return f"builtins.{name}" if name in BUILTINS else None
+
+
+def _one_of(node: ast.expr) -> ast.expr | None:
+    """`PPO` of `{"ppo": PPO, "a2c": A2C}[name]`: what the first stands for, the others are of a kind."""
+    match node:
+        case ast.Subscript(value=ast.Dict(values=[ast.Name() | ast.Attribute() as first, *others])):
+            return first if all(isinstance(each, type(first)) for each in others) else None
+    return None
 
 
 def _loaded(node: ast.Call) -> str:

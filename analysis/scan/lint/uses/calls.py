@@ -34,7 +34,8 @@ from analysis.scan.lint.vocabulary import (
     seeds_by_name,
 )
 
-TORCH_THREADS = frozenset(("torch.set_num_threads", "torch.set_num_interop_threads"))
+INTEROP_THREADS = "torch.set_num_interop_threads"
+TORCH_THREADS = frozenset(("torch.set_num_threads", INTEROP_THREADS))
 TF_THREADS = re.compile(r"^tensorflow\.config\.threading\.set_(?:intra|inter)_op_parallelism_threads$")
 SPLITS = WORDS["splits"]
 WRITING = WORDS["writing"]
@@ -277,7 +278,8 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
                 "VB202", node, f"what {name.rpartition('.')[2]} gives depends on all that was drawn before"
             )
     elif name in TORCH_THREADS or TF_THREADS.match(name):
-        to.facts.flags.add("threads")
+        if name != INTEROP_THREADS:  # which operations share, and none is split by
+            to.facts.flags.add("threads")
         to.event("threads" if not to.loops else "-", name, node)
         counts.threads(to, node)
     elif settings.mode(to, node, name):

@@ -52,6 +52,14 @@ def mode(to: Walk, node: ast.Call, name: str) -> bool:
         mode = constant(argument(node, "debug_mode", 0))
         if mode not in (0, "default"):
             _mode_on(to, node, "warn" if mode in (1, "warn") else "torch")
+    elif name == "torch.backends.cudnn.flags":
+        enabled = argument(node, "enabled", 0)
+        if (
+            enabled is None
+            or constant(enabled) is False
+            or constant(argument(node, "deterministic", 2)) is True
+        ):
+            _mode_on(to, node, "cudnn")
     elif name == "tensorflow.config.experimental.enable_op_determinism":
         _mode_on(to, node, "tensorflow")
     elif name in SESSIONS or name == "tensorflow.ConfigProto":
