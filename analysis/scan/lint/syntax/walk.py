@@ -35,6 +35,7 @@ class Walk:
         self.dictionaries: dict[str, dict[str, ast.expr]] = {}  # by name, those whose items are known
         self.only_values: set[int] = set()  # calls of whose result only `.values` is used
         self.of_groups: set[int] = set()  # functions that are applied to groups of a table
+        self.sampled: dict[str, Event] = {}  # by function, what draws if it is one of these
         self.discarded: set[int] = set()  # calls whose result nobody gets
         # What makes the attributes of classes, `@C.a`, where that is one call.
         self.attributes: Callable[[], dict[str, ast.expr]] = dict

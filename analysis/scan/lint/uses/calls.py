@@ -371,7 +371,9 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
     elif attribute == "sample" and ACTION_SPACE.search(dotted(node.func)):
         to.event("draw", "action space", node, f"{dotted(node.func)}.sample")
     elif attribute == "sample" and tables.is_of_table(to, node, name):
-        to.event("draw", "numpy", node, "DataFrame.sample")
+        to.event("draw", "numpy", node, tables.DRAWN)
+    elif attribute == "sample":
+        tables.sampled(to, node)
 
 
 def _option(node: ast.Call) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from analysis.scan.lint.syntax.arguments import dotted, is_given, last, text_of
+from analysis.scan.lint.facts import Event, spot
+from analysis.scan.lint.syntax.arguments import dotted, is_given, last, root, text_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import is_own
 
@@ -14,6 +15,7 @@ OF_TABLES = ("n", "replace", "weights", "axis", "ignore_index")
 TABLE = re.compile(r"(?:^|[._])df\d*(?:$|[\[._])|(?:^|_)data_?frame|\.groupby\(", re.IGNORECASE)
 """Tables of pandas, by their names: `df_train[df_train.label == 1]`."""
 A_TABLE = "pandas.DataFrame()"
+DRAWN = "DataFrame.sample"
 
 
 def is_of_table(to: Walk, node: ast.Call, name: str | None) -> bool:
@@ -34,7 +36,20 @@ def is_of_table(to: Walk, node: ast.Call, name: str | None) -> bool:
 def grouped(to: Walk, node: ast.Call, name: str | None) -> None:
     """`rows.groupby("label").apply(lambda group: group.sample(9))`: such a function is given tables."""
     if last(node.func) == "apply" and _is_pandas(name) and ".groupby(" in (name or text_of(node.func)):
-        to.of_groups |= {id(each) for each in node.args if isinstance(each, ast.Lambda)}
+        for each in node.args:
+            scope = (to.names.resolve(each) or "").removeprefix("@")
+            if isinstance(each, ast.Lambda):
+                to.of_groups.add(id(each))
+            elif scope in to.sampled:
+                to.facts.scopes[scope].append(to.sampled.pop(scope))
+
+
+def sampled(to: Walk, node: ast.Call) -> None:
+    """`group.sample(9)` of a name of a function, which draws if that is applied to groups of a table."""
+    function = node.func
+    is_local = isinstance(function, ast.Attribute) and to.names.is_innermost(root(function.value))
+    if to.scope and is_local and to.names.resolve(function) is None and not is_given(node, "random_state"):
+        to.sampled[to.scope] = Event("draw", "numpy", spot(node), DRAWN)
 
 
 def rows_of(to: Walk, value: ast.expr) -> str | None:
