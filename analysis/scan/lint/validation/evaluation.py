@@ -7,7 +7,7 @@ import itertools
 import re
 from functools import cache
 
-from analysis.scan.lint.syntax.arguments import argument, constant, is_open, lines_of, text_of
+from analysis.scan.lint.syntax.arguments import argument, constant, is_open, last, lines_of, text_of
 from analysis.scan.lint.syntax.defaults import default
 from analysis.scan.lint.syntax.tree import nodes_of
 from analysis.scan.lint.syntax.walk import Walk
@@ -54,8 +54,8 @@ def selecting_lines(text: str, before: int) -> set[int]:
 
 
 def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
-    last = (name or attribute).rpartition(".")[2] or (node.func.id if isinstance(node.func, ast.Name) else "")
-    kind = _kind(last)
+    function = (name or attribute).rpartition(".")[2] or last(node.func)
+    kind = _kind(function)
     if kind == "checkpoint":  # Keras' keeps every epoch's model, or the last one, unless it selects
         if len(node.args) > 3 or is_open(node, "monitor") is not True:
             to.facts.flags.add("selects")
@@ -75,10 +75,10 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
     elif attribute in SHUFFLED_BY_DEFAULT or kind == "files":
         held = is_held_out(to.target) or constant(argument(node, "subset")) == "validation"
         if held and is_open(node, "shuffle") is True:
-            why = f"{last} shuffles by default, so predictions do not stand in the order of the files"
+            why = f"{function} shuffles by default, so predictions do not stand in the order of the files"
             to.report("VB602", node, why)
         elif held and constant(argument(node, "shuffle")) is True:
-            to.report("VB602", node, f"{last} shuffles the held-out data")
+            to.report("VB602", node, f"{function} shuffles the held-out data")
     elif attribute in ("fit", "fit_generator"):
         _fit(to, node, name)
     elif attribute in ("evaluate", "score") and node.args and is_held_out(to.target):
@@ -93,8 +93,28 @@ def _loader(to: Walk, node: ast.Call) -> None:
     if held and constant(argument(node, "shuffle", 2)) is True and not is_training(to.target):
         why = "the samples come in another order each time: predictions cannot be compared one by one"
         to.report("VB602", node, why)
-    if is_held_out(to.target) and not is_training(to.target) and is_training(text) and not is_held_out(text):
+    if (
+        is_held_out(to.target)
+        and not is_training(to.target)
+        and is_training(text)
+        and not is_held_out(text)
+        and not _reads_part(node)
+    ):
         to.report("VB603", node, f"{to.target} reads {text}")
+
+
+def _reads_part(node: ast.Call) -> bool:
+    """`DataLoader(train_set, sampler=part)`, `DataLoader(train_set[800:])`: a part may be held out."""
+    for name, position in (("sampler", 3), ("batch_sampler", 4)):
+        given = argument(node, name, position)
+        if given is not None and constant(given) is not None:
+            return True
+    match argument(node, "dataset", 0):
+        case ast.Subscript(slice=ast.Slice()):
+            return True
+        case ast.Call(func=function):
+            return last(function) == "Subset"
+    return False
 
 
 def data_of(node: ast.Call) -> str:
