@@ -75,7 +75,7 @@ OWN_MODEL_NAME = re.compile(
 """`self.model.fit`, of something that is not followed further."""
 MAKERS = ("hydra.", "mmengine.", "mmcv.", "fastai.")
 """What comes from them is made by a configuration file, or is a trainer itself."""
-TRAINER = re.compile(r"(?:^|[._])(?:\w*_)?(?:trainer|learner|solver)\w{0,2}$", re.IGNORECASE)
+TRAINER = re.compile(r"(?:^|[._])(?:\w*_)?(?:trainer|learner|solver|runner)\w{0,2}$", re.IGNORECASE)
 """Names of what trains, of something that is not followed further: `trainer.train()`."""
 OF_SKLEARN = re.compile(
     r"(?:estimator|clf|classifier|regressor|svm|forest|knn|kmeans|pca|gmm|probe)s?$", re.IGNORECASE
