@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from functools import partial
+from typing import Any
 
 from analysis.scan.lint.syntax.arguments import argument, constant, last
 from analysis.scan.lint.syntax.defaults import default
@@ -34,6 +35,12 @@ CHOICE = re.compile(r"^(?!n_|num_).*(?<![a-z])(?:cuda|gpus?|cpu)(?:$|_)", re.IGN
 ONLY_WITH_GPU = frozenset(
     f"torch.cuda.{name}" for name in ("current_device", "get_device_name", "get_device_properties")
 )
+DEVICE = re.compile(r"cuda|mps|[nhx]pu\b|xla")
+"""Devices that are there or stop the program, by their beginnings."""
+ACCELERATORS = frozenset(("gpu", "cuda", "tpu", "mps", "hpu", "ipu"))
+"""Those of Lightning."""
+STARTS_PROCESSES = "torch.distributed.init_process_group"
+OF_XLA = frozenset(("torch_xla.core.xla_model.xla_device", "torch_xla.device"))
 OF_CUDNN = frozenset(("keras.layers.CuDNNLSTM", "keras.layers.CuDNNGRU"))
 """They raise an error where there is no GPU, and so do layers of cuDNN."""
 QUANTIZED = frozenset(("load_in_4bit",))
@@ -111,7 +118,7 @@ def assigned(to: Walk, name: str, value: ast.expr) -> None:
     if "device" in name.lower() and _is_without_cuda(value):
         to.facts.flags.add(ON_CPU)
     known = f"{to.scope}:{name}"
-    is_sure = bool(to.scope) and not to.branches and is_gpu(constant(value))
+    is_sure = bool(to.scope) and not to.branches and _is_elsewhere(_begins(value))
     (to.facts.on_gpu.add if is_sure else to.facts.on_gpu.discard)(known)
     (to.facts.made_on_cpu.add if is_made_on_cpu(to, value) else to.facts.made_on_cpu.discard)(known)
 
@@ -159,6 +166,16 @@ def is_gpu(said: object) -> bool:
     return str(said).startswith("cuda")
 
 
+def _is_elsewhere(said: object) -> bool:
+    """`"cuda:0"`, `"mps"`."""
+    return bool(DEVICE.match(str(said)))
+
+
+def _begins(value: ast.expr | None) -> Any:
+    """`"cuda:"` of `f"cuda:{rank}"`; of others the value of a literal."""
+    return constant(value.values[0] if isinstance(value, ast.JoinedStr) and value.values else value)
+
+
 def _hides(node: ast.Call) -> bool:
     """`tf.config.set_visible_devices([], "GPU")`."""
     devices = argument(node, "devices", 0)
@@ -187,12 +204,19 @@ def _needs(to: Walk, node: ast.Call, name: str | None, attribute: str) -> bool:
     """`model.cuda()`, `model.to("cuda")`, `torch.device("cuda")`, `Trainer(gpus=1)`, `load_in_4bit`."""
     if (attribute == "cuda" and not node.keywords) or name in ONLY_WITH_GPU:
         return True
-    if (name == "torch.cuda.set_device" or name in OF_CUDNN) and not to.branches:
+    if not to.branches and (
+        name == "torch.cuda.set_device"
+        or name in OF_CUDNN | OF_XLA
+        or (name == STARTS_PROCESSES and constant(argument(node, "backend", 0)) == "nccl")
+        or (name == "torch.set_default_tensor_type" and _is_type_of_cuda(to, argument(node, "t", 0)))
+    ):
         return True
-    if attribute == "to" or name == "torch.device":
+    if attribute == "to" or name in ("torch.device", "torch.set_default_device"):
         said = constant if to.scope else partial(default, to)  # a parameter may be given another value
         return any(
-            is_gpu(said(each)) or (isinstance(each, ast.Name) and f"{to.scope}:{each.id}" in to.facts.on_gpu)
+            _is_elsewhere(_begins(each))
+            or _is_elsewhere(said(each))
+            or (isinstance(each, ast.Name) and f"{to.scope}:{each.id}" in to.facts.on_gpu)
             for each in _values(node)
         )
     if (name or "").startswith("sentence_transformers."):
@@ -206,10 +230,28 @@ def _needs(to: Walk, node: ast.Call, name: str | None, attribute: str) -> bool:
         return True
     if name == "accelerate.Accelerator" and constant(argument(node, "mixed_precision")) == "fp16":
         return True
-    if name != "lightning.Trainer":
-        return False
-    gpus = constant(argument(node, "gpus"))
-    return (type(gpus) is int and gpus > 0) or constant(argument(node, "accelerator")) in ("gpu", "cuda")
+    if (name or "").startswith("skorch."):
+        return is_gpu(constant(argument(node, "device")))
+    return name in ("lightning.Trainer", "lightning.Fabric") and (
+        constant(argument(node, "accelerator")) in ACCELERATORS or _counts_gpus(argument(node, "gpus"))
+    )
+
+
+def _is_type_of_cuda(to: Walk, value: ast.expr | None) -> bool:
+    """`"torch.cuda.FloatTensor"`, `torch.cuda.FloatTensor`."""
+    said = constant(value) if value is None or constant(value) is not ... else to.names.resolve(value)
+    return str(said).startswith("torch.cuda.")
+
+
+def _counts_gpus(value: ast.expr | None) -> bool:
+    """`1`, `-1` (all), `[0]`, `"0,1"`."""
+    match value:
+        case ast.UnaryOp(op=ast.USub()) | ast.List(elts=[_, *_]) | ast.Tuple(elts=[_, *_]):
+            return True
+        case ast.Constant(value=str(text)):
+            return text == "-1" or "," in text
+    gpus = constant(value)
+    return type(gpus) is int and gpus > 0
 
 
 def _trains_on_cpu(node: ast.Call, name: str) -> bool:
