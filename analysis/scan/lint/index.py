@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import takewhile
 
-from analysis.scan.lint.facts import FileFacts
+from analysis.scan.lint.facts import MAIN, Event, FileFacts
 from analysis.scan.lint.syntax.bindings import UNKNOWN
 from analysis.scan.lint.vocabulary import ELSEWHERE
 
@@ -135,6 +135,43 @@ class Index:
                 if target is not None:
                     return target
         return None
+
+    def members(self, event: Event, file: FileFacts) -> list[Event]:
+        """What an event may give or call: itself, unless it names all of something: `models.*` all that a
+        module has, `@Run().*` the public methods of a class."""
+        owner = event.name.removesuffix(".*")
+        if owner == event.name:
+            return [event]
+        kind, names = event.kind, set[str]()
+        made = self.function(owner, file) if owner.endswith("()") else None
+        if made is not None and made[1].endswith(".__init__"):
+            kind, names = "call", self._methods(made[0], made[1].removesuffix(".__init__"))
+        elif (module := self.module(owner, file)) is not None:
+            names = (
+                {scope for scope in module.scopes if "." not in scope} | module.classes | {*module.imported}
+            )
+            for star in module.stars:
+                every = self.module(star, module)
+                names |= every.classes if every is not None else set()
+        return [event._replace(kind=kind, name=f"{owner}.{each}") for each in sorted(names - {"", MAIN})]
+
+    def _methods(self, file: FileFacts, name: str) -> set[str]:
+        """The public methods of a class, and of those that it is derived from."""
+        found: set[str] = set()
+        classes = [(file, name)]
+        for base, owner in classes:  # grows
+            scopes = (scope.rpartition(".") for scope in base.scopes)
+            found |= {last for around, _, last in scopes if around == owner and not last.startswith("_")}
+            classes += [each for each in self.bases(base, owner) if each not in classes]
+        return found
+
+    def bases(self, file: FileFacts, name: str) -> Iterator[tuple[FileFacts, str]]:
+        """The classes of the project that a class is derived from."""
+        for event in file.scopes.get(f"{name}.__init__", ()):
+            if event.kind == "call" and event.name.endswith(".__init__"):
+                target = self.function(event.name.removesuffix(".__init__"), file)
+                if target is not None:
+                    yield target[0], target[1].rpartition(".")[0]
 
 
 def last_name(name: str) -> str:

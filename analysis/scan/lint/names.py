@@ -27,6 +27,10 @@ class Names:
         self.stars: list[str] = []
         self.results: dict[str, ast.expr] = {}  # what functions say that they return
 
+    def defined(self) -> list[str]:
+        """The functions and classes of the module."""
+        return [name for name, meaning in self._scopes[0].items() if meaning == f"@{name}"]
+
     def push(self) -> None:
         self._scopes.append({})
 

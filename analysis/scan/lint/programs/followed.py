@@ -137,11 +137,12 @@ class _Calls:
         owner, _, last = scope.rpartition(".")
         if known is None or not hops or scope in file.commands or (owner and last in OFTEN_CALLED):
             return ()
-        if any(
-            self._index.module(e.name.removesuffix(".*"), f) is file for f, _, e in self._sites.get("*", ())
-        ):
-            return ()  # `getattr(models, name)`
         is_method = owner in file.classes
+        for caller, _, event in self._sites.get("*", ()):
+            whole = event.name.removesuffix(".*")
+            made = self._index.function(whole, caller) if whole.endswith("()") else None
+            if made == (file, f"{owner}.__init__") or self._index.module(whole, caller) is file:
+                return ()  # `getattr(models, name)`, `fire.Fire(Run)`
         found: list[object] = []
         for caller, around, event in self._sites.get(owner if last == "__init__" else last, ()):
             target = self._index.function(event.name, caller)

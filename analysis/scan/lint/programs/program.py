@@ -160,7 +160,8 @@ class Program:
         if event.kind not in ("call", "value"):
             return self._targets(step)
         if event.name.endswith(".*"):
-            return [each for name in self._names_of(step) for each in self._possible(name, methods)]
+            every = self.index.members(event, step.file)
+            return [each for one in every for each in self._possible(Step(step.file, one), methods)]
         target = self.index.function(event.name, step.file)
         if target is None:
             return methods.pop(event.name.rpartition(".")[2], []) if event.kind == "call" else []
@@ -171,19 +172,6 @@ class Program:
             return [target, *(each for each in methods.get(last, ()) if _owner(each) in derived)]
         return [target, *((file, f"{owner}.{name}") for name in CALLED_BY_FRAMEWORKS)]
 
-    def _names_of(self, step: Step) -> Iterator[Step]:
-        """All that a module has, as if each were given: a value decides which of them is called."""
-        module = step.event.name.removesuffix(".*")
-        file = self.index.module(module, step.file)
-        if file is None:
-            return
-        names = {scope for scope in file.scopes if "." not in scope} | file.classes | set(file.imported)
-        for star in file.stars:
-            every = self.index.module(star, file)
-            names |= every.classes if every is not None else set()
-        for name in sorted(names - {"", MAIN}):
-            yield Step(step.file, step.event._replace(name=f"{module}.{name}"))
-
     @cached_property
     def _derived(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
         """The classes that are derived from each, directly or not: `self.step()` may run theirs."""
@@ -192,20 +180,12 @@ class Program:
             for name in file.classes:
                 queue = [(file, name)]
                 while queue:
-                    for base in self._bases(*queue.pop()):
+                    for base in self.index.bases(*queue.pop()):
                         users = found.setdefault((base[0].path, base[1]), set())
                         if (file.path, name) not in users:
                             users.add((file.path, name))
                             queue.append(base)
         return found
-
-    def _bases(self, file: FileFacts, name: str) -> Iterator[tuple[FileFacts, str]]:
-        """The classes of the project that a class is derived from."""
-        for event in file.scopes.get(f"{name}.__init__", ()):
-            if event.kind == "call" and event.name.endswith(".__init__"):
-                target = self.index.function(event.name.removesuffix(".__init__"), file)
-                if target is not None:
-                    yield target[0], target[1].rpartition(".")[0]
 
     @cached_property
     def near(self) -> list[FileFacts]:
@@ -308,7 +288,12 @@ class Program:
         queue: list[set[str]] = []
         for file in self.files:
             for scope, events in file.scopes.items():
-                names = {last_name(event.name) for event in events if event.kind in MENTIONS}
+                names = {
+                    last_name(each.name)
+                    for event in events
+                    if event.kind in MENTIONS
+                    for each in self.index.members(event, file)
+                }
                 if scope == MAIN and file is not self.file:
                     continue
                 if _is_named(file, scope, set()) or (file is self.file and UNKNOWN in file.bound):

@@ -80,6 +80,8 @@ GROUP = re.compile(r"(?:click|cloup|^@\w+)\b.*\bgroup(?:\(\))?$|^typer\.Typer\(\
 """What it decorates runs before any command does."""
 CALLED_LATER = frozenset(("function", "func", "fn", "main", "objective", "target", "trainable"))
 """Keywords whose functions are called, as those of arguments without keywords are."""
+RUNNING = re.compile(r"(?:Thread|Process)$")
+"""Classes whose method `run` is called."""
 LOADERS = WORDS["loaders"]
 REGISTERS = re.compile(r"^_*register(?!\w*serializable)|_register$", re.IGNORECASE)
 REGISTERING = WORDS["registering"]
@@ -231,6 +233,9 @@ def inherited(to: Walk, class_name: str, base: ast.expr, name: str) -> None:
     operations.inherited(to, base, name)
     training.inherited(to, class_name, base, name)
     devices.of_library(to, name)
+    if RUNNING.search(name):
+        run = Event("value", f"@{class_name}.run", spot(base))
+        to.facts.scopes.setdefault(f"{class_name}.__init__", []).append(run)
 
 
 def is_command(to: Walk, decorator: ast.expr) -> bool:
@@ -268,6 +273,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
     draws.drawn(to, node, name)
     chosen.unseeded(to, node, name)
     chosen.by_parameter(to, node, name)
+    chosen.offered(to, node, name)
     settings.queued(to, node, name)
     if name in LOADERS:
         counts.loader(to, node, name)

@@ -23,6 +23,8 @@ MODELS = {
 """Libraries of models, and what stands for any of them."""
 ASKS = frozenset(("getattr", "hasattr", "setattr", "vars", "dir", "print", "type", "isinstance"))
 """Builtins of modules that look nothing else up."""
+OFFERS = frozenset(("fire.Fire", "jsonargparse.CLI", "jsonargparse.auto_cli", "tyro.cli"))
+"""What makes commands of functions and classes."""
 RECURRENT = re.compile(r"rnn|recurrent|(?:^|_)(?:seq\w*|cell)_(?:type|name|layer|kind)$", re.IGNORECASE)
 
 
@@ -51,9 +53,25 @@ def called(to: Walk, node: ast.Call) -> None:
     elif library in MODELS:
         draws.drawn(to, bare, MODELS[library])
         operations.used(to, bare, MODELS[library])
-    elif library and "()" not in library and not library.startswith("@") and is_own(library):
+    elif library and is_own(library) and (library.endswith("()") or not re.search(r"^@|\(\)", library)):
         said = constant(kind)
         to.event("value", f"{library}.{said if isinstance(said, str) else '*'}", node)
+
+
+def offered(to: Walk, node: ast.Call, name: str) -> None:
+    """`fire.Fire(Run)`, `CLI([Run, Test])`: a command line decides which method is called; `fire.Fire()`: and
+    which function of the file."""
+    if name not in OFFERS:
+        return
+    given = [value for value in given_to(node) if constant(value) is ...]
+    for value in given:
+        for each in value.elts if isinstance(value, ast.List | ast.Tuple) else [value]:
+            offers = (to.names.resolve(each) or "").removesuffix("()")
+            if offers and is_own(offers):
+                to.event("value", f"{offers}().*", each)
+    for own in to.names.defined() if not given else ():
+        to.event("value", f"@{own}", node)
+        to.event("value", f"@{own}().*", node)
 
 
 def handed_on(to: Walk, node: ast.Call) -> None:
