@@ -201,6 +201,7 @@ class Collector(expressions.OrderedWalk):
         for target in targets:
             if isinstance(target, ast.Name):
                 calls.moved(self, target, node.value)
+                self.names.values[target.id] = node.value
                 made = "builtins.set()" if self.order.sets.is_set(node.value) else None
                 made = made or tables.rows_of(self, node.value) or seeding.followed(self, target, node.value)
                 self.names.bind(target.id, made)

@@ -49,6 +49,18 @@ class Index:
             )
         return found[0][1] if found else None
 
+    def below(self, package: str, importer: FileFacts) -> list[str]:
+        """The modules of a package, by their whole names; of several packages, of the nearest to a file."""
+        if package.partition(".")[0] in LIBRARIES:
+            return []
+        found: dict[str, list[str]] = {}
+        for full in (full for each in self._by_last.values() for full, _ in each):
+            around = full.rpartition(".")[0]
+            if f".{around}".endswith(f".{package}"):
+                found.setdefault(around, []).append(full)
+        nearest = min(found, key=lambda each: (-_shared(f"{each}.", importer.module), len(each)), default="")
+        return sorted(found.get(nearest, ()))
+
     def lacks(self, module: str, name: str, importer: FileFacts) -> bool:
         """Whether `from module import name` fails: the module is one of the project for certain, beside the
         program or by its whole name, and none of that name in the project has it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from analysis.scan.lint.registry import registry
 from analysis.scan.lint.vocabulary import WORDS, canonical, generator_of, seeded_by
@@ -17,6 +18,10 @@ SAYING_NOTHING = frozenset(("typing", "typing_extensions", "builtins", "abc", "c
 """Where the types come from that do not tell which class something has."""
 
 
+ANY = "<any>"
+"""Stands for the modules of a package of which one is loaded by its name."""
+
+
 class Names:
     """The names of one module. A name stands for a qualified name, `X()` being what a call of X returned,
     `@f` something defined in this module, None something unknown."""
@@ -26,6 +31,7 @@ class Names:
         self._scopes: list[dict[str, str | None]] = [{}]
         self.stars: list[str] = []
         self.results: dict[str, ast.expr] = {}  # what functions say that they return
+        self.values: dict[str, ast.expr] = {}  # what names were given last
 
     def defined(self) -> list[str]:
         """The functions and classes of the module."""
@@ -100,7 +106,7 @@ class Names:
                 calls_and_attributes.append("." + node.attr)  # type: ignore[attr-defined]
                 node = node.value  # type: ignore[attr-defined]
             elif kind is ast.Call:
-                if module := _loaded(node):  # type: ignore[arg-type]
+                if module := self._loaded(node):  # type: ignore[arg-type]
                     return module + "".join(reversed(calls_and_attributes))
                 calls_and_attributes.append("()")
                 node = node.func  # type: ignore[attr-defined]
@@ -127,6 +133,21 @@ class Names:
                 return CUSTOMARY[name]
         return f"builtins.{name}" if name in BUILTINS else None
 
+    def _loaded(self, node: ast.Call) -> str:
+        """`nets.unet` of `import_module("nets.unet")`; `nets.<any>` of `import_module("nets." + kind)`.
+        A name stands for the text that it was given last."""
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="import_module") | ast.Name(id="import_module"), args=[module]
+            ):
+                if isinstance(module, ast.Name):
+                    module = self.values.get(module.id, module)
+                if isinstance(module, ast.Constant) and isinstance(module.value, str):
+                    return module.value
+                package = _beginning(module).rpartition(".")[0]
+                return f"{package}.{ANY}" if package else ""
+        return ""
+
 
 def _one_of(node: ast.expr) -> ast.expr | None:
     """`PPO` of `{"ppo": PPO, "a2c": A2C}[name]`: what the first stands for, the others are of a kind."""
@@ -136,14 +157,15 @@ def _one_of(node: ast.expr) -> ast.expr | None:
     return None
 
 
-def _loaded(node: ast.Call) -> str:
-    """`nets.unet` of `importlib.import_module("nets.unet")`."""
-    match node:
-        case ast.Call(
-            func=ast.Attribute(attr="import_module") | ast.Name(id="import_module"),
-            args=[ast.Constant(value=str(module))],
-        ):
-            return module
+def _beginning(text: ast.expr) -> str:
+    """`nets.` of `"nets." + kind`, `f"nets.{kind}"`, `"nets.%s" % kind` and `"nets.{}".format(kind)`."""
+    match text:
+        case ast.BinOp(left=first) | ast.JoinedStr(values=[first, *_]):
+            return _beginning(first)
+        case ast.Call(func=ast.Attribute(value=first, attr="format")):
+            return _beginning(first)
+        case ast.Constant(value=str(begins)):
+            return re.split("[%{]", begins)[0]
     return ""
 
 

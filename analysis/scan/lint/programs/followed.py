@@ -1,7 +1,7 @@
 """What is followed through the calls of a project, before its programs are looked at: branches that none
 takes, `if method == "adasyn"` where all give "smote", seeds that none gives, `random_state=seed` where all
-leave it None, trainers that functions return, `make_trainer(model).train()`, and functions that load a model
-if it is there."""
+leave it None, modules that are loaded by their names, trainers that functions return,
+`make_trainer(model).train()`, and functions that load a model if it is there."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import replace
 from analysis.scan.lint.facts import Choice, Event, FileFacts, Values, finding
 from analysis.scan.lint.index import Index, last_name
 from analysis.scan.lint.lint import goes_on
+from analysis.scan.lint.names import ANY
 from analysis.scan.lint.programs.differ import LOADING
 from analysis.scan.lint.programs.kinds import is_test
 from analysis.scan.lint.syntax.constants import holds
@@ -44,6 +45,27 @@ def without_unreached(files: Sequence[FileFacts]) -> Sequence[FileFacts]:
         calls = _Calls(files)
         files = [calls.unseeded(file) if file.seeds else file for file in files]
     return files
+
+
+def with_modules(files: Sequence[FileFacts]) -> Sequence[FileFacts]:
+    """The files, with all modules of a package where one of them is loaded by its name."""
+    if not any(ANY in event.name for file in files for event in file.events()):
+        return files
+    index = Index(files)
+    return [_with_modules(file, index) for file in files]
+
+
+def _with_modules(file: FileFacts, index: Index) -> FileFacts:
+    scopes: dict[str, list[Event]] = {}
+    for scope, events in file.scopes.items():
+        scopes[scope] = []
+        for event in events:
+            package, by_name, rest = event.name.partition(f".{ANY}")
+            modules = index.below(package, file) if by_name else []
+            scopes[scope] += [event._replace(name=module + rest) for module in modules] or [event]
+            if event.kind == "import":
+                scopes[scope] += [event._replace(kind="value", name=f"{module}.*") for module in modules]
+    return replace(file, scopes=scopes)
 
 
 def with_trainers(files: Sequence[FileFacts]) -> Sequence[FileFacts]:

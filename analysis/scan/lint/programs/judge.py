@@ -14,7 +14,7 @@ from analysis.scan.lint.programs.differ import (
     needs_gpu,
     note_too_old,
 )
-from analysis.scan.lint.programs.followed import with_resumed, with_trainers, without_unreached
+from analysis.scan.lint.programs.followed import with_modules, with_resumed, with_trainers, without_unreached
 from analysis.scan.lint.programs.kinds import is_test
 from analysis.scan.lint.programs.measured import is_without_effect
 from analysis.scan.lint.programs.orders import ORDERS, orders
@@ -58,7 +58,7 @@ def lint_project(
 ) -> tuple[LintFinding, ...]:
     """All findings of a project, by place; `elsewhere` are names that it says it has from outside. Comments
     that silence nothing become notes of their files."""
-    files = with_resumed(with_trainers(without_unreached(files)))
+    files = with_resumed(with_trainers(without_unreached(with_modules(files))))
     every = programs(files, elsewhere)
     users = [program for program in every if program.training is not None or prepares(program)]
     measuring = [program for program in every if program not in users and reports(program)] if users else []
