@@ -61,6 +61,7 @@ _ALIASES = (
 _INNER = (
     (re.compile(r"^torch\.nn\.modules\.\w+\.(?=[A-Z])"), "torch.nn."),
     (re.compile(r"^torch\.utils\.data\.(?:dataloader|sampler|dataset|distributed)\."), "torch.utils.data."),
+    (re.compile(r"^lightning\.Trainer\.from_argparse_args(?=\(|$)"), "lightning.Trainer"),
     (re.compile(r"^keras\.(?:src\.)?layers\.(?:\w+\.)+(?=[A-Z])"), "keras.layers."),
 )
 

@@ -264,6 +264,8 @@ def _trains_on_cpu(node: ast.Call, name: str) -> bool:
     given = {keyword.arg for keyword in node.keywords}
     if constant(argument(node, "accelerator")) == "cpu":
         return True
+    if node.args:  # of `Trainer.from_argparse_args(options)`, which may have more
+        return False
     return bool(given & ENDED_BY_2) and not given & {*DEVICE_ARGUMENTS, "strategy", "auto_select_gpus", None}
 
 
