@@ -26,6 +26,7 @@ class Event(NamedTuple):
     kind      what                                      name
     draw      a generator is used                       the generator
     perhaps   the same, unless a parameter is a seed    the generator
+    augments  a layer of Keras that draws is called
     seed      a generator is seeded                     the generator
     call      a function of the project is called       `@f` of this file, or its qualified name
     value     a function is given to be called          the same

@@ -365,9 +365,12 @@ def _drawn_by_mapped(program: Program, step: Step) -> Step | None:
         (
             each
             for each in program.called_by(step)
-            if each.event.kind == "draw"
-            and each.event.name in ("python", "numpy", "tensorflow")
-            and not makes_weights(each.event.text)
+            if each.event.kind == "augments"
+            or (
+                each.event.kind == "draw"
+                and each.event.name in ("python", "numpy", "tensorflow")
+                and not makes_weights(each.event.text)
+            )
         ),
         None,
     )

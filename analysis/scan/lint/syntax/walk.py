@@ -30,6 +30,7 @@ class Walk:
         self.branches = 0  # how many branches are around, in a function
         self.without_gpu = 0  # how many branches are around that run where there is no GPU
         self.events = facts.scopes.setdefault("", [])
+        self.augmenting: set[str] = set()  # names of what augments pictures, drawing in each use
         self.unseeded: list[tuple[str, ast.Call, str]] = []  # generators by name, until they are seeded
         self.reseeded: set[str] = set()  # names of generators and estimators that are seeded later
         self.dictionaries: dict[str, dict[str, ast.expr]] = {}  # by name, those whose items are known

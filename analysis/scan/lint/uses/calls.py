@@ -101,6 +101,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     function = node.func
     attribute = function.attr if isinstance(function, ast.Attribute) else ""
     name = training.followed(to, name)
+    draws.augmented(to, node)
     if _may_be_mode(to, node, name, attribute):
         pass
     elif name is not None:

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.syntax.arguments import (
     argument,
+    attribute_of,
     constant,
+    dotted,
     given_to,
     is_given,
     is_open,
@@ -130,8 +132,16 @@ IN_PLACE = frozenset(
     ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "cauchy_", "log_normal_")
 )
 """Methods of tensors that draw."""
+AUGMENTS = re.compile(r"^keras\.layers\.(?:Random(?!Fourier)\w+|AugMix|RandAugment|CutMix|MixUp)$")
 DROPS = re.compile(r"^torch\.nn\.functional\.\w*dropout\w*$")
 """It draws where `training` is not given."""
+
+
+def augmented(to: Walk, node: ast.Call) -> None:
+    """`augmentation(pictures, training=True)`, of layers that draw in each use."""
+    called = attribute_of(node.func)
+    if called in to.augmenting and constant(argument(node, "training", 1)) is not False:
+        to.event("augments", "", node, f"{called}()")
 
 
 def drawn(to: Walk, node: ast.Call, name: str) -> None:
@@ -152,6 +162,8 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
         to.report("VB102", node, f"{last}() without a seed draws from a new generator of its own")
     elif generator is not None and (not NO_DATA.search(to.target) or _is_shown(to, name)):
         to.facts.targets[spot(node)] = "" if to.target == PAUSE else to.target
+        if to.target and AUGMENTS.match(name):
+            to.augmenting.add(to.target)
         if TENSORS.match(name) and _is_written_out(node):
             to.facts.fixed.add(spot(node))
         for_seed = "seed" in to.target.lower()
