@@ -12,7 +12,6 @@ from analysis.scan.lint.syntax.arguments import (
     argument,
     attribute_of,
     constant,
-    dotted,
     given_to,
     is_given,
     is_open,
