@@ -121,13 +121,13 @@ def execute(request: Any, out: Path, writer: MessageWriter, warm: Warm | None, c
     os.close(log)  # point: log opened
     # point: run announced
     writer.send("hello", run_id, schema_version=SCHEMA_VERSION, pid=os.getpid(), warm=warm is not None)
-    with heartbeat(writer, run_id, request.heartbeat_s, progress):
-        try:
+    try:
+        with heartbeat(writer, run_id, request.heartbeat_s, progress):
             result = compute(request, out, writer, warm, progress)
-        except Exception as error:  # noqa: BLE001  (whatever a run dies of is that run's result)
-            traceback.print_exc()
-            writer.failed(run_id, error)
-            return FAILED
+    except Exception as error:  # noqa: BLE001  (whatever a run dies of is that run's result)
+        traceback.print_exc()
+        writer.failed(run_id, error)
+        return FAILED
     writer.send("done", run_id, result=result)  # point: result sent
     return DONE
 
@@ -247,12 +247,12 @@ def assess_models(framework: Framework, writer: MessageWriter) -> int:
         message = json.loads(line)
         request = from_json(RobustnessRequest, message["request"], "request")
         run_id = request.model.run_id
-        with heartbeat(writer, run_id, message["heartbeat_s"], Progress()):
-            try:
+        try:
+            with heartbeat(writer, run_id, message["heartbeat_s"], Progress()):
                 result = assessor.assess(request)
-            except Exception as error:  # noqa: BLE001  (one model's trouble is not the next one's)
-                writer.failed(run_id, error)
-                continue
+        except Exception as error:  # noqa: BLE001  (one model's trouble is not the next one's)
+            writer.failed(run_id, error)
+            continue
         writer.send("done", run_id, result=result)
     return DONE
 

@@ -48,7 +48,8 @@ class Progress:
 
 @contextlib.contextmanager
 def heartbeat(writer: MessageWriter, run_id: str, every_s: float, progress: Progress) -> Iterator[None]:
-    """Reports every few seconds that the process is alive, and which step it has reached."""
+    """Reports every few seconds that the process is alive, and which step it has reached. What ends the run,
+    done or error, is sent after this: the orchestrator takes whatever follows for the next run's."""
     stop = threading.Event()
 
     def beat() -> None:

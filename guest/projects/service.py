@@ -77,9 +77,10 @@ def execute(request: RunRequest, out: Path, writer: MessageWriter) -> bool:
     run_id, progress = request.spec.run_id, Progress()
     out.mkdir(parents=True, exist_ok=True)
     writer.send("hello", run_id, schema_version=SCHEMA_VERSION, pid=os.getpid(), warm=False)
-    with (out / LOG).open("wb") as log, heartbeat(writer, run_id, request.heartbeat_s, progress):
+    with (out / LOG).open("wb") as log:
         try:
-            result = run(request, out, log, writer, progress)
+            with heartbeat(writer, run_id, request.heartbeat_s, progress):
+                result = run(request, out, log, writer, progress)
         except Exception as error:  # noqa: BLE001  (whatever a run dies of is that run's result)
             kind = error.kind if isinstance(error, command.CommandError) else type(error).__name__
             known = isinstance(error, EXPECTED)
