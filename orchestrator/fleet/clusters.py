@@ -82,7 +82,19 @@ def read_security(path: Path | None) -> Security | None:
     missing = [str(file) for file in files.values() if not file.is_file()]
     if missing:
         raise UsageError(f"{path}: there is no file {', '.join(missing)}")
-    ca, cert, key = (str(files[name]) for name in KEYS)
+    made = _security(*(files[name] for name in KEYS))
+    try:
+        made.get_connection_args("client")
+    except OSError as error:  # that of ssl too, which names no file
+        raise UsageError(
+            f"{path}: ca, cert and key must be PEM files, and key that of cert: {error}"
+        ) from None
+    return made
+
+
+def _security(*files: Path) -> Security:
+    """Of PEM files in the order of KEYS."""
+    ca, cert, key = map(str, files)
     return Security(
         require_encryption=True,
         tls_ca_file=ca,
@@ -93,6 +105,16 @@ def read_security(path: Path | None) -> Security | None:
         tls_scheduler_cert=cert,
         tls_scheduler_key=key,
     )
+
+
+def _made_for_jobs(store: Store) -> Security:
+    """One certificate for all ends of a cluster, in files that its jobs read; the next sweep removes them."""
+    folder, made = store.new_incoming().resolve(), Security.temporary()
+    folder.chmod(0o700)
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    cert.write_text(made.tls_client_cert)
+    key.write_text(made.tls_client_key)
+    return _security(cert, cert, key)  # it signs itself
 
 
 def _connect(address: str, security: Security | None, patience_s: float, notify: Say) -> Client:
@@ -134,15 +156,16 @@ async def _greet(address: str, security: Security | None) -> None:
 def _cluster(
     settings: EngineTable, store: Store, security: Security | None, notify: Say
 ) -> Iterator[tuple[str, Security | None]]:
+    """Where no certificates are given, one is made for this cluster: other accounts reach its ports too."""
     table = settings.cluster or LocalClusterTable()
     try:
         match table:
             case LocalClusterTable():
-                made = _local(table, store, security)
+                made = _local(table, store, security or Security.temporary())
             case SshClusterTable():
                 made = _ssh(table, store)
             case JobQueueTable():
-                made = job_queue(table, security)
+                made = job_queue(table, security or _made_for_jobs(store))
     except (OSError, TimeoutError, RuntimeError) as error:
         raise GuestError(f"the {table.kind} cluster was not started: {error}", evidence=repr(error)) from None
     with made:
@@ -161,7 +184,7 @@ def _worker_options(cores: int, memory_mib: int, arguments: Sequence[str] = ()) 
     }
 
 
-def _local(table: LocalClusterTable, store: Store, security: Security | None) -> Any:
+def _local(table: LocalClusterTable, store: Store, security: Security) -> Any:
     if table.workers > len(host_cores()):
         raise UsageError(
             f"engine.cluster.workers = {table.workers}: this machine has {len(host_cores())} cores, and each "
@@ -215,7 +238,7 @@ def _ssh(table: SshClusterTable, store: Store) -> Any:
         ) from None
 
 
-def job_queue(table: JobQueueTable, security: Security | None) -> Any:
+def job_queue(table: JobQueueTable, security: Security) -> Any:
     """A scheduler of its own, to which the jobs of a batch system will come; none is submitted yet."""
     require_dask("dask_jobqueue", ["dask-jobqueue"])
     import dask_jobqueue  # type: ignore[import-not-found,import-untyped,unused-ignore]

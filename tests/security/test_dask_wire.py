@@ -11,6 +11,8 @@ import pytest
 
 from orchestrator.errors import GuestError
 from orchestrator.fleet import clusters
+from orchestrator.store.store import Store
+from orchestrator.study.engine import EngineTable
 from tests.orchestrator.fleet.fleets import fleet
 from tests.orchestrator.fleet.test_dask import ONE_CPU, certificates, made
 from tests.orchestrator.sweep.test_pipeline import records
@@ -107,3 +109,18 @@ def test_who_has_no_certificate_gets_nothing_from_a_scheduler_with_tls_and_distu
         sweep = there.sweep(directory, "--runs", "1", "--security", str(tmp_path / "tls/security.toml"))
         assert sweep.wait(600) == 0, there.log("sweep")
     assert len(records(directory)) == 1
+
+
+@pytest.mark.needs("dask")
+def test_another_account_gets_nothing_from_a_cluster_that_was_started_for_a_sweep(tmp_path):
+    settings = EngineTable(kind="dask")
+    with (
+        clusters.scheduler(settings, Store(tmp_path), print) as connect,
+        contextlib.closing(connect(600.0)) as client,
+    ):
+        client.wait_for_workers(1, timeout=600)
+        workers = client.scheduler_info()["workers"]
+        for address in (client.scheduler.address, *workers, *(each["nanny"] for each in workers.values())):
+            plain = address.replace("tls://", "tcp://")
+            with pytest.raises(GuestError, match="do both ends use TLS with certificates of one authority"):
+                clusters._connect(plain, None, 0.0, print)

@@ -1,5 +1,6 @@
 """Clusters that are started for a sweep: over SSH to a real sshd, and by a batch system."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -136,11 +137,13 @@ def test_a_job_that_ends_before_the_sweep_does_is_submitted_again(tmp_path):
 @pytest.mark.needs("dask")
 def test_a_job_offers_the_cores_and_the_memory_that_it_asks_the_batch_system_for(tmp_path):
     engine = parse(ONE_CPU + batch(tmp_path, jobs=1)).engine
-    with clusters.job_queue(engine.cluster, None) as cluster:
+    with clusters.job_queue(engine.cluster, clusters._made_for_jobs(Store(tmp_path))) as cluster:
         script = cluster.job_script()
     for line in ("-p long", "-A me", "-t 00:10:00", "--cpus-per-task=1", directive(tmp_path)):
         assert f"#SBATCH {line}\n" in script
-    assert f"{sys.executable} -m distributed.cli.dask_worker tcp://127.0.0.1:" in script
+    assert f"{sys.executable} -m distributed.cli.dask_worker tls://127.0.0.1:" in script
+    key = Path(re.search("--tls-key ([^ ]+)", script)[1])
+    assert (key.parents[1], key.parent.stat().st_mode & 0o777) == (tmp_path / "incoming", 0o700)
     assert "--resources vcpu=1,memory=2048 --preload vbstudy.dask_worker" in script
     assert "--no-nanny" in script
     assert "--worker-class vbstudy.dask_worker.HostWorker --dashboard-address 127.0.0.1:0" in script
@@ -235,6 +238,14 @@ def test_a_security_file_is_checked(tmp_path, text, said):
     path = tmp_path / "security.toml"
     path.write_text(text)
     with pytest.raises(UsageError, match=said):
+        clusters.read_security(path)
+
+
+def test_files_that_are_no_pem_are_an_error_of_the_security_file(tmp_path):
+    path = tmp_path / "security.toml"
+    path.write_text('ca = "x"\ncert = "x"\nkey = "x"\n')
+    (tmp_path / "x").write_text("no PEM")
+    with pytest.raises(UsageError, match="security.toml: ca, cert and key must be PEM files, and .*X509"):
         clusters.read_security(path)
 
 
