@@ -86,8 +86,11 @@ class DaskEngine:
 
     def _orders(self, fleet: Fleet) -> Callable[[str, str], Any]:
         # Hosts keep their guests while this text is the same; how many runs there are is not their affair.
-        provider = with_absolute_paths(self._study.provider, self._store.directory.resolve())
-        ordered = self._study.model_copy(update={"provider": provider})
+        tables = {
+            name: with_absolute_paths(getattr(self._study, name), self._store.directory.resolve())
+            for name in ("provider", "data")
+        }
+        ordered = self._study.model_copy(update=tables)
         study = ordered.model_dump_json(exclude_unset=True, exclude={"repetitions"})
         agent_sha256 = archive.build().sha256
         # point: token left

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.load.failures import EVIDENCE
+from guest.datasets import datasets
 from guest.machine import fingerprint
 from guest.records.codec import seal
 from guest.records.run import LOG, Message, RunSpec
@@ -185,7 +186,8 @@ class Host:
             self._slots.destroy_former(order.key, study)
             write_durably(store.directory / ORDERED, order.study)
             store.clear_incoming()
-            fetch_datasets(study, store, lambda file, done, total: None)  # noqa: ARG005
+            # The study's own folder belongs to the machine of the sweep.
+            fetch_datasets(study, store, lambda *_: None, datasets.default_folder())
             snapshots.accept(order.projects, study, store)
             self._studies[order.key] = opened = _OpenStudy(text=text, study=study, store=store)
             return opened

@@ -221,12 +221,13 @@ def data_folders(study: Study, store: Store) -> tuple[Path, ...]:
     return (*named, datasets.default_folder())
 
 
-def fetch_datasets(study: Study, store: Store, on_download: OnDownload) -> None:
-    """Downloads what no folder holds. Raises PrerequisiteError that says how to get it by hand."""
+def fetch_datasets(study: Study, store: Store, on_download: OnDownload, into: Path | None = None) -> None:
+    """Downloads what no folder holds, into the first one or another that is given. Raises PrerequisiteError
+    that says how to get it by hand."""
     folders = data_folders(study, store)
     for name in _missing_datasets(study, folders):
         try:
-            datasets.download(name, folders[0], on_download)
+            datasets.download(name, into or folders[0], on_download)
         except (datasets.DatasetError, OSError) as error:
             raise PrerequisiteError(str(error)) from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -72,6 +72,9 @@ class Section(BaseModel):
     """A table of the study file; unknown keys are errors, and numbers are finite."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Table = TypeVar("Table", bound=Section)
 
 
 class LocalTable(Section):
@@ -288,11 +291,13 @@ def machine_settings(table: Section) -> dict[str, Any]:
     return found
 
 
-def with_absolute_paths(table: ProviderTable, directory: Path) -> ProviderTable:
+def with_absolute_paths(table: Table, directory: Path) -> Table:
     """The same files, read from another folder than the study's. `~` stays the home of who reads."""
     named = {key: value for key in table.model_fields_set if isinstance(value := getattr(table, key), Path)}
     if isinstance(table, VirtualBoxTable) and table.is_file():
         named["base"] = Path(table.base)
+    if isinstance(table, LocalTable) and table.python and "/" in table.python:
+        named["python"] = Path(table.python)
     moved = {
         key: type(getattr(table, key))(directory / path)
         for key, path in named.items()

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from guest.datasets import datasets
 from guest.records.codec import from_json, seal, to_json
 from guest.records.run import ARTIFACTS, HISTORY, LOG
 from orchestrator.engine import Summary
@@ -19,6 +20,7 @@ from orchestrator.fleet.dask import DaskEngine
 from orchestrator.fleet.dispatch import Landed, SchedulerLostError
 from orchestrator.fleet.events import Events
 from orchestrator.fleet.fleet import MAX_LOST, Fleet
+from orchestrator.fleet.host import Host
 from orchestrator.fleet.orders import FailedAttempt, Order, Receipt, decode_receipt
 from orchestrator.store.index import Checked
 from orchestrator.store.store import Store
@@ -301,6 +303,9 @@ def test_waiting_for_nothing_ends_with_what_to_do(fleet, engine, todo):
         ('kind = "virtualbox"\nbase = "a.vdi"', "base", "{study}/a.vdi"),
         ('kind = "virtualbox"\nbase = "a machine"', "base", "a machine"),
         ('kind = "virtualbox"\nbase = "a"\nkey = "id"', "key", "{study}/id"),
+        ('kind = "local"\npython = "env/bin/python"', "python", "{study}/env/bin/python"),
+        ('kind = "local"\npython = "~/env/bin/python"', "python", "~/env/bin/python"),
+        ('kind = "local"\npython = "python3"', "python", "python3"),
     ],
 )
 def test_a_host_reads_the_files_that_the_study_names(fleet, spec, tmp_path, table, key, expected):
@@ -308,6 +313,23 @@ def test_a_host_reads_the_files_that_the_study_names(fleet, spec, tmp_path, tabl
     order = DaskEngine(study, Store(tmp_path), print)._orders(fleet)(spec.run_id, HOST)
     there = Study.model_validate_json(from_json(Order, order).study).provider
     assert str(getattr(there, key)) == expected.format(study=tmp_path.resolve())
+
+
+def test_a_host_looks_for_data_where_the_study_does_and_downloads_it_to_its_own_cache(
+    fleet, spec, tmp_path, monkeypatch
+):
+    study = parse(f"{STUDY}\n[data]\nfolder = 'data'\n".replace('"digits"', '"mnist"'))
+    made = DaskEngine(study, Store(tmp_path / "study"), print)._orders(fleet)(spec.run_id, HOST)
+    order, looked, fetched = from_json(Order, made, "order"), [], []
+    monkeypatch.setattr(datasets, "find", lambda name, folders: looked.append(folders))
+    monkeypatch.setattr(datasets, "download", lambda name, folder, progress: fetched.append((name, folder)))
+    host = Host(tmp_path / "host")
+    try:
+        host._open(order)
+    finally:
+        host.end()
+    assert looked[0] == (tmp_path / "study" / "data", datasets.default_folder())
+    assert fetched == [("mnist", datasets.default_folder())]
 
 
 def test_orders_and_receipts_come_back_as_they_went(tmp_path, spec):
