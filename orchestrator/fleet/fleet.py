@@ -195,6 +195,8 @@ class Fleet:
         """Publishes what came of a run, or has it done again."""
         spec = self.specs[landed.run]
         receipt = None if landed.error else decode_receipt(landed.value)  # point: receipt read
+        for failure in receipt.failures if receipt else ():
+            self._keep(spec, failure)
         trouble = self._trouble(landed, receipt)
         if trouble is not None:
             self.packing.close_host(landed.host)
@@ -202,8 +204,6 @@ class Fleet:
             self._refuse(landed.host, trouble)
             return
         assert receipt is not None  # noqa: S101  (there is one where there is no error)
-        for failure in receipt.failures:
-            self._keep(spec, failure)
         if not receipt.record:
             if receipt.failures and not receipt.stopped:
                 self._fail(spec.run_id)

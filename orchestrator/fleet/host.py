@@ -27,7 +27,7 @@ from guest.records.codec import seal
 from guest.records.run import LOG, Message, RunSpec
 from orchestrator.cores.leases import host_cores
 from orchestrator.engine.attempts import Attempts
-from orchestrator.errors import PrerequisiteError, UsageError, VbstudyError
+from orchestrator.errors import PrerequisiteError, StoreError, UsageError, VbstudyError
 from orchestrator.files import write_durably
 from orchestrator.fleet.orders import FailedAttempt, Order, Receipt
 from orchestrator.fleet.slots import Slots
@@ -58,6 +58,7 @@ class _OpenStudy:
 @dataclass(frozen=True, slots=True)
 class _Outcome:
     failures: tuple[FailedAttempt, ...] = ()
+    trouble: tuple[str, str, str] | None = None  # as that of the receipt
     stopped: bool = False
 
 
@@ -125,11 +126,8 @@ class Host:
             self.delivered(order.key, order.delivered)
             opened = self._open(order)  # point: order prepared
             return self._receipt(order, opened, self._once(order, opened))
-        except VbstudyError as error:
-            trouble = type(error).__name__, error.message, error.evidence
         except Exception as error:  # noqa: BLE001  (of whatever kind, it is this host's alone)
-            trouble = "GuestError", f"{type(error).__name__}: {error}", traceback.format_exc()
-        return Receipt(host=os.uname().nodename, trouble=trouble)
+            return Receipt(host=os.uname().nodename, trouble=_trouble(error))
 
     def delivered(self, key: str, runs: Iterable[str]) -> None:
         for run in runs:
@@ -229,6 +227,7 @@ class Host:
         reports = _Reports(order.key, self.tell_now, opened.store)
         wanted = guest_spec(spec.threads.cpus, spec.cpu_model)
         attempts = Attempts(opened.study, opened.store, self._slots.agent, stop, reports)
+        trouble = None
         with self._lock:
             opened.running += 1
         try:
@@ -236,10 +235,12 @@ class Host:
                 if slot is not None:
                     reports.slot = {"guest": slot.lease.holder, "cores": list(slot.lease.cores)}
                     attempts.run_with_retries(slot, spec)
+        except Exception as error:  # noqa: BLE001  (the attempts that failed before are handed over with it)
+            trouble = _trouble(error)
         finally:
             with self._lock:
                 opened.running -= 1
-        return _Outcome(failures=tuple(reports.failures), stopped=stop.is_set())
+        return _Outcome(failures=tuple(reports.failures), trouble=trouble, stopped=stop.is_set())
 
     def _waiting(self, key: str, why: str) -> None:
         self.tell_now(key, {"host": os.uname().nodename, "waiting": why})
@@ -249,19 +250,14 @@ class Host:
 
     def _receipt(self, order: Order, opened: _OpenStudy, outcome: _Outcome) -> Receipt:
         host = os.uname().nodename
-        if not opened.store.has(order.spec):
-            return Receipt(host=host, failures=outcome.failures, stopped=outcome.stopped)
+        if outcome.trouble is not None or not opened.store.has(order.spec):
+            failures, trouble = outcome.failures, outcome.trouble
+            return Receipt(host=host, failures=failures, trouble=trouble, stopped=outcome.stopped)
         folder = opened.store.folder(order.spec)
         kept = opened.store.check(order.spec)
-        record = seal(kept)
-        incoming, files = "", {}
-        study_store = Store(Path(order.directory))
-        if order.token and study_store.has_token(order.token):
-            target = study_store.new_incoming()
-            for name in kept.result.artifacts:
-                shutil.copyfile(folder / name, target / name)  # point: file handed over
-            incoming = target.name
-        else:
+        record, files = seal(kept), {}
+        incoming = _handed_over(order, folder, kept.result.artifacts)
+        if not incoming:
             files = {name: (folder / name).read_bytes() for name in kept.result.artifacts}
         # point: receipt given
         return Receipt(host=host, record=record, incoming=incoming, files=files, failures=outcome.failures)
@@ -269,6 +265,27 @@ class Host:
     def _put_idle_guests_to_rest(self) -> None:
         while not self._closed.wait(IDLE_S / 4):
             self._slots.rest("", IDLE_S)
+
+
+def _trouble(error: Exception) -> tuple[str, str, str]:
+    if isinstance(error, VbstudyError):
+        return type(error).__name__, error.message, error.evidence
+    return "GuestError", f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+
+
+def _handed_over(order: Order, folder: Path, names: Iterable[str]) -> str:
+    """The folder in the study's store that has a run's files now; "" where this host does not see that store,
+    works under another account, whose files the sweep could not move, or cannot write there."""
+    store = Store(Path(order.directory))
+    with contextlib.suppress(OSError, StoreError):
+        if order.token and store.has_token(order.token):
+            if store.collected(order.token).stat().st_uid != os.geteuid():
+                return ""
+            target = store.new_incoming()
+            for name in names:
+                shutil.copyfile(folder / name, target / name)  # point: file handed over
+            return target.name
+    return ""
 
 
 class _Reports:

@@ -13,9 +13,10 @@ from guest.records.run import RunSpec
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """One run for one host. `study` is the study as JSON, without what it leaves at its default; `key` names
-    it on the hosts. Where the host finds `token` in the folder `directory`, it sees the store itself and
-    leaves the files there; "" asks for their bytes. `delivered` are runs that it need not keep any longer.
-    `projects` are the snapshots of the study's own projects (`orchestrator.study.snapshots.parcel`)."""
+    it on the hosts. Where the host finds `token` of its own account in the folder `directory`, it sees the
+    store itself and leaves the files there; "" asks for their bytes. `delivered` are runs that it need not
+    keep any longer. `projects` are the snapshots of the study's own projects
+    (`orchestrator.study.snapshots.parcel`)."""
 
     study: str
     key: str
@@ -41,7 +42,7 @@ class FailedAttempt:
 class Receipt:
     """What became of an order. `record` is the text of run.json, "" when there is no finished run. Its files
     are in the folder `incoming` of the store, or in `files`. `trouble` is the kind of error that kept the
-    host from executing it, with message and evidence."""
+    host from executing it, with message and evidence; `failures` are the attempts before."""
 
     host: str
     record: str = ""

@@ -187,6 +187,13 @@ def test_a_host_in_trouble_gets_no_more_runs_and_another_one_takes_over(tmp_path
     assert list(fleet.packing.start()) == [(spec.run_id, "tcp://host:2")]
 
 
+def test_attempts_that_failed_before_a_host_was_in_trouble_keep_their_evidence(tmp_path, fleet, spec):
+    failed = FailedAttempt(attempt=1, error={"kind": "Lost", "message": "no"}, log=b"the log", again=True)
+    land(fleet, spec, Receipt(host="host", failures=(failed,), trouble=("GuestError", "does not start", "")))
+    assert [kept["message"] for kept in evidence(tmp_path)] == ["no"]
+    assert (fleet.packing.waiting(), fleet.summary.failed) == (1, [])
+
+
 def test_a_host_that_did_not_answer_is_asked_again_and_takes_part_when_it_does(fleet, spec, monkeypatch):
     other, asked, answers = "tcp://host:2", [], []
 

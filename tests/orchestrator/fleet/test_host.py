@@ -1,15 +1,22 @@
 """A host executes a run once, whoever asks and how often: with real guests and real training."""
 
+import contextlib
 import dataclasses
+import errno
 import os
+import shutil
 import threading
+from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
-from guest.records.run import decode_record
+from analysis.load.failures import EVIDENCE
+from guest.records.run import RECORD, decode_record
 from orchestrator.agent import archive
 from orchestrator.cli import main as cli
+from orchestrator.engine.attempts import Attempts
 from orchestrator.errors import GuestError
 from orchestrator.fleet import host as hosts
 from orchestrator.fleet.host import Host
@@ -22,6 +29,7 @@ from orchestrator.inventory import guest_spec
 from orchestrator.store.store import Store
 from orchestrator.study.plan import plan
 from orchestrator.study.schema import parse
+from tests import factories
 from tests.orchestrator.sweep.test_pipeline import STUDY
 
 STUDY_OF_ONE = parse(STUDY.replace("cpus = [1, 2]", "cpus = [1]"))
@@ -114,6 +122,64 @@ def test_a_stopped_run_ends_soon_and_says_that_it_was_stopped(tmp_path, host, ag
     assert receipts[0].stopped
     assert not receipts[0].record
     assert not receipts[0].failures
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A store of a host, with one finished run."""
+    store, spec = Store(tmp_path / "kept"), factories.spec(cpus=1)
+    folder = store.new_incoming()
+    store.publish(folder, factories.record(spec, factories.result(factories.fill(folder))))
+    return SimpleNamespace(store=store, spec=spec)
+
+
+def refuse(*_, **__):
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [
+        (None, None),
+        (os, "geteuid"),  # files of another account could not be moved by the sweep
+        (Path, "is_dir"),  # a home of mode 0700
+        (Path, "mkdir"),  # a folder that may only be read
+        (shutil, "copyfile"),
+    ],
+)
+def test_files_are_left_in_the_studys_folder_where_that_is_the_hosts_too_and_sent_elsewhere(
+    tmp_path, host, agent_sha256, kept, monkeypatch, where, what
+):
+    study = Store(tmp_path / "study")
+    asked = order(agent_sha256, spec=kept.spec, directory=str(study.directory), token=study.leave_token())
+    with monkeypatch.context() as patch:
+        if where is not None:
+            patch.setattr(where, what, (lambda: -1) if where is os else refuse)
+        receipt = host._receipt(asked, kept, hosts._Outcome())
+    assert bool(receipt.incoming) is (where is None)
+    folder = kept.store.folder(kept.spec)
+    names = {name for name in os.listdir(folder) if name != RECORD}
+    left = study.incoming / receipt.incoming
+    assert (set(os.listdir(left)) if receipt.incoming else set(receipt.files)) == names
+
+
+def test_what_keeps_a_guest_from_starting_again_comes_with_the_attempts_that_failed(
+    tmp_path, host, agent_sha256, monkeypatch
+):
+    def fail(attempts, slot, spec):
+        kept = tmp_path / "failed"
+        kept.mkdir()
+        (kept / EVIDENCE).write_text('{"kind": "RunLostError"}')
+        attempts.reports.failed(spec, "it was lost", kept, again=True)
+        raise GuestError("it does not start")
+
+    monkeypatch.setattr(Attempts, "run_with_retries", fail)
+    monkeypatch.setattr(Slots, "warm", lambda *_: contextlib.nullcontext(Mock(lease=Mock(cores=()))))
+    receipt = host.perform(order(agent_sha256))
+    assert receipt.trouble == ("GuestError", "it does not start", "")
+    assert [(each.attempt, each.error["kind"], each.again) for each in receipt.failures] == [
+        (1, "RunLostError", True)
+    ]
 
 
 def test_a_worker_removes_the_guests_that_a_killed_one_left(tmp_path, agent_sha256):
