@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -27,7 +28,14 @@ from guest.records.codec import seal
 from guest.records.run import LOG, Message, RunSpec
 from orchestrator.cores.leases import host_cores
 from orchestrator.engine.attempts import Attempts
-from orchestrator.errors import PrerequisiteError, StoreError, UsageError, VbstudyError
+from orchestrator.errors import (
+    GuestError,
+    PrerequisiteError,
+    StoreError,
+    UsageError,
+    VbstudyError,
+    for_each,
+)
 from orchestrator.files import write_durably
 from orchestrator.fleet.orders import FailedAttempt, Order, Receipt
 from orchestrator.fleet.slots import Slots
@@ -44,15 +52,27 @@ Tell = Callable[[str, dict[str, Any]], None]
 """(key of the study, what happens)"""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _OpenStudy:
     """A study whose runs are ordered here."""
 
     text: str  # as it was ordered, with the hashes of its projects
     study: Study
     store: Store  # finished runs, until they are delivered
+
+
+@dataclass(eq=False, slots=True)
+class _UnderWay:
+    """An order that is executed here."""
+
+    key: str
+    opened: bool = False  # its study is made ready
     stop: threading.Event = field(default_factory=threading.Event)
-    running: int = 0
+
+    def check(self, *_: object) -> None:
+        """Raises GuestError where it is to end."""
+        if self.stop.is_set():
+            raise GuestError("was stopped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +108,7 @@ class Host:
         self._slots = Slots(folder, self.cores, self._waiting)
         self._remove_orphaned_guests()
         self._studies: dict[str, _OpenStudy] = {}
+        self._under_way: list[_UnderWay] = []
         self._flights: dict[tuple[str, str], _Flight] = {}
         self._lock = threading.Lock()
         self._opening = threading.Lock()  # held while a study is made ready, which may take long
@@ -95,9 +116,9 @@ class Host:
         threading.Thread(target=self._put_idle_guests_to_rest, daemon=True).start()
 
     def _remove_orphaned_guests(self) -> None:
-        """Guests that a killed worker left, of studies that may never be ordered again. Those that cannot be
-        removed now are when the study is."""
-        for path in self._folder.glob(f"*/{ORDERED}"):
+        """Guests that a killed worker left, of studies that may never be ordered again, and the folders of
+        studies without a finished run. What cannot be removed now is when the study is ordered."""
+        for path in list(self._folder.glob(f"*/{ORDERED}")):
             with contextlib.suppress(VbstudyError, ValueError, OSError):
                 study = Study.model_validate_json(path.read_text(encoding="utf-8"))
                 self._slots.destroy_former(path.parent.name, study)
@@ -122,28 +143,42 @@ class Host:
     def perform(self, order: Order) -> Receipt:
         """Executes one run with its retries, unless it is under way or done already. Returns when it is
         over; raises nothing that a sweep should know of."""
+        host, under_way = os.uname().nodename, _UnderWay(order.key)
+        with self._lock:
+            if self._closed.is_set():
+                return Receipt(host=host, trouble=("GuestError", "its worker ends", ""))
+            self._under_way.append(under_way)
         try:
             self.delivered(order.key, order.delivered)
-            opened = self._open(order)  # point: order prepared
-            return self._receipt(order, opened, self._once(order, opened))
+            opened = self._open(order, under_way)  # point: order prepared
+            return self._receipt(order, opened, self._once(order, opened, under_way.stop))
         except Exception as error:  # noqa: BLE001  (of whatever kind, it is this host's alone)
-            return Receipt(host=os.uname().nodename, trouble=_trouble(error))
+            if under_way.stop.is_set():  # ended by us
+                return Receipt(host=host, stopped=True)
+            return Receipt(host=host, trouble=_trouble(error))
+        finally:
+            with self._lock:
+                self._under_way.remove(under_way)
 
     def delivered(self, key: str, runs: Iterable[str]) -> None:
         for run in runs:
             Store(self._folder / key).drop(run)
 
     def stop(self, key: str) -> None:
-        """Ends all runs of a study, and returns when they have ended."""
-        opened = self._studies.get(key)
-        if opened is None:
-            return
-        opened.stop.set()
-        while opened.running:
-            self._slots.stop(key)
-            self._closed.wait(STOP_POLL_S)
-        opened.stop = threading.Event()
+        """Ends all orders of a study, and returns when they have ended."""
+        self._end_orders(lambda each: each.key == key)
         self._slots.rest(key)
+
+    def _end_orders(self, which: Callable[[_UnderWay], bool]) -> None:
+        while True:
+            with self._lock:
+                ending = [each for each in self._under_way if which(each)]
+            if not ending:
+                return
+            for each in ending:
+                each.stop.set()
+            for_each(self._slots.stop, {each.key for each in ending})
+            time.sleep(STOP_POLL_S)
 
     def rest(self, key: str) -> None:
         """The sweep has gone: guests are stopped, and made again no sooner than they are needed."""
@@ -151,46 +186,57 @@ class Host:
 
     def end(self) -> None:
         """Ends all runs, removes all guests. Undelivered runs stay for the next worker."""
-        self._closed.set()
-        for opened in list(self._studies.values()):
-            opened.stop.set()
+        with self._lock:
+            self._closed.set()
         try:
-            self._slots.destroy("")
+            try:
+                self._end_orders(lambda _: True)
+            finally:
+                self._slots.destroy("")
+            self._remove_orphaned_guests()
         finally:
             self._held.close()
 
     # ---- one run -----------------------------------------------------------------------------
 
-    def _open(self, order: Order) -> _OpenStudy:
+    def _open(self, order: Order, under_way: _UnderWay) -> _OpenStudy:
+        """Raises GuestError where the order is stopped meanwhile."""
         if order.agent_sha256 != self._slots.agent.sha256:
             raise PrerequisiteError("has another version of vbstudy than the sweep; install the same")
         with self._opening:
+            under_way.check()
             opened = self._studies.get(order.key)
             sent = {name: hashlib.sha256(data).hexdigest() for name, data in order.projects.items()}
             text = f"{order.study} {json.dumps(sent)}"
-            if opened is not None and opened.text == text:
-                return opened
-            self.stop(order.key)  # what a sweep that was killed had asked for, before the study was changed
-            self._slots.destroy(order.key)
-            study = Study.model_validate_json(order.study)
-            kind = study.provider.kind
-            if self.provider not in ("", kind):
-                raise PrerequisiteError(
-                    f"makes guests with {self.provider}, but the study needs {kind}: "
-                    f"start `vbstudy worker --provider {kind}` there"
-                )
-            store = Store(self._folder / order.key)
-            store.directory.mkdir(parents=True, exist_ok=True)
-            self._slots.destroy_former(order.key, study)
-            write_durably(store.directory / ORDERED, order.study)
-            store.clear_incoming()
-            # The study's own folder belongs to the machine of the sweep.
-            fetch_datasets(study, store, lambda *_: None, datasets.default_folder())
-            snapshots.accept(order.projects, study, store)
-            self._studies[order.key] = opened = _OpenStudy(text=text, study=study, store=store)
+            if opened is None or opened.text != text:
+                opened = self._studies[order.key] = self._made_ready(order, text, under_way)
+            under_way.opened = True
             return opened
 
-    def _once(self, order: Order, opened: _OpenStudy) -> _Outcome:
+    def _made_ready(self, order: Order, text: str, under_way: _UnderWay) -> _OpenStudy:
+        # What a sweep that was killed had asked for, before the study was changed.
+        self._end_orders(lambda each: each.key == order.key and each.opened)
+        self._studies.pop(order.key, None)
+        self._slots.destroy(order.key)
+        study = Study.model_validate_json(order.study)
+        kind = study.provider.kind
+        if self.provider not in ("", kind):
+            raise PrerequisiteError(
+                f"makes guests with {self.provider}, but the study needs {kind}: "
+                f"start `vbstudy worker --provider {kind}` there"
+            )
+        store = Store(self._folder / order.key)
+        self._slots.destroy_former(order.key, study)
+        store.directory.mkdir(parents=True, exist_ok=True)
+        write_durably(store.directory / ORDERED, order.study)
+        store.clear_incoming()
+        # The study's own folder belongs to the machine of the sweep.
+        fetch_datasets(study, store, under_way.check, datasets.default_folder())
+        snapshots.accept(order.projects, study, store)
+        under_way.check()
+        return _OpenStudy(text=text, study=study, store=store)
+
+    def _once(self, order: Order, opened: _OpenStudy, stop: threading.Event) -> _Outcome:
         """Joins the run when it is under way."""
         key = order.key, order.spec.run_id
         while True:
@@ -203,7 +249,7 @@ class Host:
             if flight.spec == order.spec:
                 return outcome
         try:
-            outcome = _Outcome() if self._is_kept(order, opened) else self._run(order, opened)
+            outcome = _Outcome() if self._is_kept(order, opened) else self._run(order, opened, stop)
             flight.landed.set_result(outcome)
         except BaseException as error:
             flight.landed.set_exception(error)
@@ -222,24 +268,20 @@ class Host:
         opened.store.drop(order.spec.run_id)
         return False
 
-    def _run(self, order: Order, opened: _OpenStudy) -> _Outcome:
-        spec, stop = order.spec, opened.stop
+    def _run(self, order: Order, opened: _OpenStudy, stop: threading.Event) -> _Outcome:
+        spec = order.spec
         reports = _Reports(order.key, self.tell_now, opened.store)
         wanted = guest_spec(spec.threads.cpus, spec.cpu_model)
         attempts = Attempts(opened.study, opened.store, self._slots.agent, stop, reports)
         trouble = None
-        with self._lock:
-            opened.running += 1
         try:
             with self._slots.warm(order.key, opened.study, opened.store, wanted, stop) as slot:
                 if slot is not None:
                     reports.slot = {"guest": slot.lease.holder, "cores": list(slot.lease.cores)}
                     attempts.run_with_retries(slot, spec)
         except Exception as error:  # noqa: BLE001  (the attempts that failed before are handed over with it)
-            trouble = _trouble(error)
-        finally:
-            with self._lock:
-                opened.running -= 1
+            if not stop.is_set():  # else ended by us
+                trouble = _trouble(error)
         return _Outcome(failures=tuple(reports.failures), trouble=trouble, stopped=stop.is_set())
 
     def _waiting(self, key: str, why: str) -> None:

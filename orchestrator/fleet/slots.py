@@ -108,7 +108,7 @@ class Slots:
             self._leases.pop(key, None)
 
     def destroy_former(self, key: str, study: Study) -> None:
-        """Removes guests that a killed worker left."""
+        """Removes what a killed worker left of a study, except finished runs."""
         provision.destroy_slots(self._folder / key, study)
 
     # ---- one place ---------------------------------------------------------------------------
@@ -135,12 +135,14 @@ class Slots:
             if place.lease is None:
                 return None
             place.held.enter_context(place.lease)
-        if place.guest is None:
+        if place.guest is None and not stop.is_set():
             problems = place.provider.check()
             if problems:
                 raise PrerequisiteError("; ".join(problems))
             # point: slot guest made
             place.guest = provision.make_guest(place.spec, place.provider, place.lease.cores)
+        if place.guest is None or stop.is_set():  # while the guest was made, too
+            return None
         if place.session is None:
             cores = place.lease.cores
             place.session = Session(study, store, place.provider, place.guest, cores, self.agent)

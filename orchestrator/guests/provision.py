@@ -174,8 +174,6 @@ def destroy_workers(store: Store) -> list[str]:
     def remove_study(path: Path) -> None:
         with contextlib.suppress(ValueError):  # of another vbstudy, which knows what it is
             names.extend(destroy_slots(path.parent, Study.model_validate_json(path.read_bytes())))
-            if not any(path.parent.rglob(RECORD)):
-                shutil.rmtree(path.parent)
 
     def remove_worker(worker: Path) -> None:
         with Store(worker).lock("vbstudy destroy"):
@@ -188,7 +186,8 @@ def destroy_workers(store: Store) -> list[str]:
 
 
 def destroy_slots(folder: Path, study: Study) -> list[str]:
-    """Removes the guests that a killed worker left in its folder of a study. Returns their names."""
+    """Removes the guests that a killed worker left in its folder of a study, and the folder where it has no
+    finished run. Returns the guests' names."""
     names: list[str] = []
 
     def remove(slot: Path) -> None:
@@ -196,6 +195,8 @@ def destroy_slots(folder: Path, study: Study) -> list[str]:
         shutil.rmtree(slot, ignore_errors=True)
 
     for_each(remove, folder.glob("slot-*"))
+    if not any(folder.rglob(RECORD)):
+        shutil.rmtree(folder, ignore_errors=True)
     return names
 
 

@@ -15,6 +15,7 @@ from orchestrator.engine import Summary
 from orchestrator.engine.packing import Room
 from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.fleet import fleet as fleets
+from orchestrator.fleet import host as hosts
 from orchestrator.fleet import tasks
 from orchestrator.fleet.dask import DaskEngine
 from orchestrator.fleet.dispatch import Landed, SchedulerLostError
@@ -332,7 +333,7 @@ def test_a_host_looks_for_data_where_the_study_does_and_downloads_it_to_its_own_
     monkeypatch.setattr(datasets, "download", lambda name, folder, progress: fetched.append((name, folder)))
     host = Host(tmp_path / "host")
     try:
-        host._open(order)
+        host._open(order, hosts._UnderWay("key"))
     finally:
         host.end()
     assert looked[0] == (tmp_path / "study" / "data", datasets.default_folder())

@@ -19,6 +19,7 @@ from orchestrator.cli import main as cli
 from orchestrator.engine.attempts import Attempts
 from orchestrator.errors import GuestError
 from orchestrator.fleet import host as hosts
+from orchestrator.fleet import slots as slots_
 from orchestrator.fleet.host import Host
 from orchestrator.fleet.orders import Order
 from orchestrator.fleet.slots import Place, Slots
@@ -31,6 +32,7 @@ from orchestrator.study.plan import plan
 from orchestrator.study.schema import parse
 from tests import factories
 from tests.orchestrator.sweep.test_pipeline import STUDY
+from tests.processes import wait_until
 
 STUDY_OF_ONE = parse(STUDY.replace("cpus = [1, 2]", "cpus = [1]"))
 SPEC = plan(STUDY_OF_ONE)[0]
@@ -122,6 +124,93 @@ def test_a_stopped_run_ends_soon_and_says_that_it_was_stopped(tmp_path, host, ag
     assert receipts[0].stopped
     assert not receipts[0].record
     assert not receipts[0].failures
+
+
+@pytest.mark.parametrize("how", ["stop", "end"])
+def test_orders_whose_study_is_still_made_ready_are_stopped_and_so_are_those_behind_them(
+    tmp_path, agent_sha256, monkeypatch, how
+):
+    host, receipts, trained = Host(tmp_path / "host"), [], []
+    began, released = threading.Event(), threading.Event()
+
+    def fetch(study, store, on_download, into):
+        began.set()
+        while not released.wait(0.01):
+            on_download("file", 0, 1)
+
+    def warm(*_):
+        trained.append("a run")
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(hosts, "fetch_datasets", fetch)
+    monkeypatch.setattr(Slots, "warm", warm)
+    specs = SPEC, dataclasses.replace(SPEC, repetition=2)
+    orders = [
+        threading.Thread(
+            target=lambda spec=spec: receipts.append(host.perform(order(agent_sha256, spec=spec)))
+        )
+        for spec in specs
+    ]
+    for thread in orders:
+        thread.start()
+    assert began.wait(600)
+    wait_until(lambda: len(host._under_way) == len(specs))
+    host.stop("key") if how == "stop" else host.end()
+    released.set()
+    for thread in orders:
+        thread.join(600)
+    host.end()
+    assert [(receipt.stopped, receipt.trouble) for receipt in receipts] == [(True, None)] * 2
+    assert not trained
+
+
+def test_a_worker_that_ends_waits_for_the_guest_that_it_makes_and_takes_no_more_orders(
+    tmp_path, agent_sha256, monkeypatch
+):
+    host, done, began, asked = Host(tmp_path / "host"), [], threading.Event(), threading.Event()
+
+    def destroy(spec):
+        done.append("removed")
+        asked.set()
+
+    def make_guest(*_):
+        began.set()
+        assert asked.wait(600)
+        done.append("made")
+        return object()
+
+    def stop(slots, key):
+        asked.set()
+
+    provider = SimpleNamespace(cores=lambda _: host.cores, check=list, destroy=destroy)
+    monkeypatch.setattr(slots_, "make", lambda *_: provider)
+    monkeypatch.setattr(slots_.provision, "make_guest", make_guest)
+    monkeypatch.setattr(slots_, "Session", pytest.fail)
+    monkeypatch.setattr(Slots, "stop", stop)
+    receipts = []
+    running = threading.Thread(target=lambda: receipts.append(host.perform(order(agent_sha256))))
+    running.start()
+    assert began.wait(600)
+    host.end()
+    running.join(600)
+    assert done == ["made", "removed"]
+    assert (receipts[0].stopped, receipts[0].trouble) == (True, None)
+    assert not list((tmp_path / "host").glob("*/slot-*"))
+    assert host.perform(order(agent_sha256)).trouble == ("GuestError", "its worker ends", "")
+
+
+def test_a_worker_that_ends_leaves_only_studies_with_runs_that_are_not_delivered(tmp_path, agent_sha256):
+    host = Host(tmp_path / "host")
+    for key in ("delivered", "waiting"):
+        store = Store(tmp_path / "host" / key)
+        store.new_incoming()
+        (store.directory / ORDERED).write_text(order(agent_sha256).study)
+    folder = store.new_incoming()
+    store.publish(folder, factories.record(SPEC, factories.result(factories.fill(folder))))
+    host.end()
+    assert [path.parent.name for path in (tmp_path / "host").glob(f"*/{ORDERED}")] == ["waiting"]
+    assert not (tmp_path / "host" / "delivered").exists()
+    assert store.has(SPEC)
 
 
 @pytest.fixture
