@@ -45,7 +45,9 @@ def scheduler(settings: EngineTable, store: Store, notify: Say) -> Iterator[Call
         if address is not None:
             require_known(address)
         else:
-            stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing": False}))
+            link = dask.config.get("distributed.dashboard.link").replace("{host}", LOOPBACK)
+            set_ = {"distributed.scheduler.work-stealing": False, "distributed.dashboard.link": link}
+            stack.enter_context(dask.config.set(set_))
             address, security = stack.enter_context(_cluster(settings, store, security, notify))
         yield lambda patience_s: _connect(address, security, patience_s, notify)
 
@@ -267,8 +269,8 @@ def job_queue(table: JobQueueTable, security: Security) -> Any:
 
 
 def keep_submitted(cluster: Any, jobs: int, notify: Say) -> None:
-    """Submits the jobs; one that ends (its walltime is over, its node is gone), or was refused, is submitted
-    again. Raises GuestError where all are refused at first."""
+    """Submits the jobs; one that was refused, or had connected and ends (its walltime is over, its node is
+    gone), is submitted again. Raises GuestError where all are refused at first."""
     for _ in range(jobs):
         cluster.worker_spec.update(cluster.new_worker_spec())
     refusal, reported = cluster.sync(_submit, cluster), ""

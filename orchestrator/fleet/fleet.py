@@ -278,6 +278,7 @@ def _todo(settings: EngineTable) -> str:
             return "start `vbstudy worker SCHEDULER` on the hosts"
         case JobQueueTable(queue=queue):
             return (
-                f"`squeue` shows the jobs in {queue or 'the default queue'}; where they wait, raise that key"
+                f"`squeue` shows the jobs in {queue or 'the default queue'} that wait (raise that key); "
+                "of those that have ended, slurm-NUMBER.out has the reason"
             )
     return "those of the cluster have ended; sweep again"

@@ -1,5 +1,6 @@
 """Clusters that are started for a sweep: over SSH to a real sshd, and by a batch system."""
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -10,12 +11,13 @@ from types import MappingProxyType
 import pytest
 from distributed import Scheduler, SpecCluster
 from distributed.deploy.spec import ProcessInterface
+from distributed.utils import format_dashboard_link
 
 from orchestrator.cli import main as cli
 from orchestrator.errors import GuestError, PrerequisiteError, UsageError
 from orchestrator.fleet import clusters
 from orchestrator.store.store import Store
-from orchestrator.study.engine import SshClusterTable
+from orchestrator.study.engine import EngineTable, SshClusterTable
 from orchestrator.study.schema import parse
 from tests import slurm
 from tests.orchestrator.fleet.fleets import wait_until
@@ -208,6 +210,13 @@ def test_a_job_that_was_refused_is_submitted_again(queued):
     Job.places = 1
     assert queued.sync(clusters._submit, queued) == ""
     assert len(queued.workers) == 2
+
+
+def test_the_dashboard_of_a_cluster_is_printed_with_the_address_that_it_listens_on(tmp_path, monkeypatch):
+    started = contextlib.nullcontext(("tls://10.0.0.1:8786", None))
+    monkeypatch.setattr(clusters, "_cluster", lambda *_: started)
+    with clusters.scheduler(EngineTable(kind="dask"), Store(tmp_path), print):
+        assert format_dashboard_link("10.0.0.1", 8787) == "http://127.0.0.1:8787/status"
 
 
 def test_more_workers_than_cores_are_refused(tmp_path, monkeypatch):

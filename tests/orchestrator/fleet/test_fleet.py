@@ -288,7 +288,7 @@ def test_an_unfit_host_that_the_scheduler_has_no_more_is_forgotten(fleet):
     [
         ({"scheduler": "tcp://a:1"}, "start `vbstudy worker SCHEDULER` on the hosts"),
         ({"cluster": SLURM | {"queue": "long"}}, "`squeue` shows the jobs in long"),
-        ({"cluster": SLURM}, "`squeue` shows the jobs in the default queue"),
+        ({"cluster": SLURM}, "in the default queue that wait .*; of those that have ended, slurm-NUMBER.out"),
         ({}, "sweep again"),
     ],
 )
