@@ -161,7 +161,7 @@ def install() -> None:
             name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  (light, and links are left as they are)
         except OSError:  # there is no current folder: the program gets this error by itself
             return
-        if name.startswith(inside) or name in elsewhere:
+        if name.startswith(inside) or name.endswith(".pyc") or name in elsewhere:
             return
         if name.endswith(STORED) or len(elsewhere) < MAX_FILES:
             elsewhere.add(name)
