@@ -22,8 +22,9 @@ OF_PLOTS = re.compile(
 
 def is_of_plots(program: FileFacts, file: FileFacts, event: Event) -> bool:
     """Whether something stands where figures are made beside a program, by the names of its function, and of
-    its file if that is another one."""
-    module = file.module if file is not program else ""
+    its file if that is another one, but not of the folder that has them both."""
+    folder = program.module.rpartition(".")[0]
+    module = file.module.removeprefix(f"{folder}.") if file is not program else ""
     return bool(OF_PLOTS.search(f"{module} {file.scope_at(event.spot.line)}"))
 
 

@@ -6,6 +6,7 @@ import ast
 import re
 
 from analysis.scan.lint.facts import spot
+from analysis.scan.lint.names import CUSTOMARY
 from analysis.scan.lint.syntax.arguments import (
     argument,
     attribute_of,
@@ -136,7 +137,9 @@ def of_function(to: Walk, arguments: ast.arguments) -> None:
 
 def followed(to: Walk, target: ast.Name, value: ast.expr) -> str | None:
     """What a name stands for: of `seed = int.from_bytes(os.urandom(4))` that call which gives another value
-    in each run."""
+    in each run; of `torch = require_torch()` the library."""
+    if isinstance(value, ast.Call) and target.id in ("np", "tf", "torch"):
+        return CUSTOMARY[target.id]
     what = _changes(to, value) if "seed" in target.id.lower() else ""
     return f"{what}()" if what else to.names.resolve(value)
 
