@@ -62,7 +62,7 @@ def test_everything_is_written_and_the_page_stands_alone(study, tmp_path):
         "index.html", "findings.json", "tables", "figures"
     }  # fmt: skip
     names = {path.stem for path in (page.parent / "tables").iterdir()}
-    assert names == {*analysis.tables, "runs", "environments"}
+    assert names == {*analysis.tables, "findings", "runs", "environments"}
     assert json.loads((page.parent / "findings.json").read_text())["schema_version"] == 1
     assert not list(tmp_path.glob(".report*"))
 
