@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,10 +110,10 @@ def read(path: Path) -> Saved:
         raise UsageError(f"{path}: {why}") from None
 
 
-def common(there: Saved, conditions: Iterable[str]) -> list[str]:
+def common(there: Saved, conditions: Collection[str]) -> list[str]:
     """Those that the file has, too. Raises UsageError where it has none."""
     labels = dict.fromkeys(trial.condition for trial in there.trials)
-    found = [label for label in labels if label in set(conditions)]
+    found = [label for label in labels if label in conditions]
     if not found:
         raise UsageError(
             f"the file has other conditions ({', '.join(labels)}); give them by --cpus or --vary"

@@ -53,9 +53,8 @@ def write(folder, files):
         (folder / name).write_text(text)
 
 
-def test_the_narrowest_quota_of_a_group_and_those_above_it_counts(system):
-    write(
-        system,
+IN_CONTAINERS = {
+    "the narrowest of a group and those above it": (
         {
             "proc/self/cgroup": "0::/pod/container\n",
             "cgroup/pod/cpu.max": "150000 100000\n",
@@ -63,23 +62,27 @@ def test_the_narrowest_quota_of_a_group_and_those_above_it_counts(system):
             "cgroup/pod/container/cpu.max": "max 100000\n",
             "cgroup/pod/container/cpu.stat": "usage_usec 9\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n",
         },
-    )
-    assert quota.allowed_cores() == 1.5
-    assert quota.held_s() == 2.5
-
-
-def test_a_container_that_is_named_by_its_hosts_path_has_its_own_root(system):
-    write(
-        system,
+        1.5,
+        2.5,
+    ),
+    "a container that is named by its host's path has its own root": (
         {
             "proc/self/cgroup": "5:memory:/docker/ab\n4:cpu,cpuacct:/docker/ab\n0::/docker/ab\n",
             "cgroup/cpu/cpu.cfs_quota_us": "200000\n",
             "cgroup/cpu/cpu.cfs_period_us": "100000\n",
             "cgroup/cpu/cpu.stat": "nr_periods 3\nnr_throttled 1\nthrottled_time 500000000\n",
         },
-    )
-    assert quota.allowed_cores() == 2.0
-    assert quota.held_s() == 0.5
+        2.0,
+        0.5,
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "allowed", "held_s"), IN_CONTAINERS.values(), ids=IN_CONTAINERS)
+def test_the_quota_of_a_container_is_found(system, files, allowed, held_s):
+    write(system, files)
+    assert quota.allowed_cores() == allowed
+    assert quota.held_s() == held_s
 
 
 @pytest.mark.parametrize("text", ["0::/\n", "1:cpu:/\n", None])

@@ -340,7 +340,7 @@ def of_data_set(to: Walk, node: ast.Call, attribute: str, name: str | None) -> s
         return ""  # shuffled is what it gives
     splits = attribute == "train_test_split" and constant(argument(node, "shuffle", 2)) is not False
     shuffles = attribute == "shuffle" and not node.args and "datasets" in to.facts.flags
-    return f"Dataset.{attribute}()" if splits or shuffles else ""  # at once, unlike TensorFlow's
+    return f"Dataset.{attribute}()" if splits or shuffles else ""  # at once; TensorFlow's is later
 
 
 def is_buffer(node: ast.Call) -> bool:
