@@ -1,7 +1,7 @@
 """All benchmarks, or those that are named, and one table of what they say.
 
-    python -m benchmarks                      all: about half an hour on two quiet cores
-    python -m benchmarks startup loading      some
+    python -m benchmarks                      all: at most half an hour on two quiet cores
+    python -m benchmarks startup analyze      some
     python -m benchmarks warm_worker -n 20    one, with fewer runs
 
 A ratio compares two things measured in one run of the benchmark; times of different runs, or of a
@@ -21,13 +21,11 @@ from benchmarks import (
     exact,
     forecast,
     large_store,
-    loading,
     packing,
     qemu_boot,
     qemu_provision,
     scan,
     startup,
-    sweep_overhead,
     trace,
     virtualbox,
     warm_worker,
@@ -38,7 +36,6 @@ TABLE_WIDTH = 110  # a pipe has none, and a narrower table breaks its words
 Report = Callable[[str], None]
 BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "startup": (startup.measure, 20),  # starts
-    "load_runs": (loading.measure, 2304),  # runs in the store
     "churn": (churn.measure, 2304),  # runs compared
     "analyze": (analyze.measure, 2304),  # runs in the study
     "warm_worker": (warm_worker.measure_torch, 60),  # runs on either side
@@ -46,7 +43,6 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "large_store": (large_store.measure, 100_000),  # runs in the store
     "scan": (scan.measure, 5),  # turns
     "exact": (exact.measure, 10),  # turns, a block of steps each
-    "sweep_overhead": (sweep_overhead.measure, 12),  # runs of ten seconds
     "dispatch": (dispatch.measure, 1000),  # runs that do nothing
     "packing": (packing.measure, 100_000),  # runs of a simulated sweep
     "trace": (trace.measure, 30),  # steps of each kind
