@@ -16,18 +16,13 @@ from rich.console import Console
 
 from benchmarks import (
     analyze,
-    churn,
     dispatch,
     exact,
-    forecast,
     large_store,
     packing,
     qemu_boot,
-    qemu_provision,
-    scan,
     startup,
     trace,
-    virtualbox,
     warm_worker,
 )
 from benchmarks.table import Row, machine, table
@@ -36,24 +31,19 @@ TABLE_WIDTH = 110  # a pipe has none, and a narrower table breaks its words
 Report = Callable[[str], None]
 BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "startup": (startup.measure, 20),  # starts
-    "churn": (churn.measure, 2304),  # runs compared
     "analyze": (analyze.measure, 2304),  # runs in the study
     "warm_worker": (warm_worker.measure_torch, 60),  # runs on either side
     "warm_worker_tf": (warm_worker.measure_tensorflow, 20),
     "large_store": (large_store.measure, 100_000),  # runs in the store
-    "scan": (scan.measure, 5),  # turns
     "exact": (exact.measure, 10),  # turns, a block of steps each
     "dispatch": (dispatch.measure, 1000),  # runs that do nothing
     "packing": (packing.measure, 100_000),  # runs of a simulated sweep
     "trace": (trace.measure, 30),  # steps of each kind
-    "forecast": (forecast.measure, 5),  # runs of each of two conditions
 }
 
 # Those that need more than Python are run when they are named.
 ON_REQUEST: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "qemu_boot": (qemu_boot.measure, 5),  # starts of a virtual machine
-    "qemu_provision": (qemu_provision.measure, 3),  # turns, ten machines each
-    "virtualbox": (virtualbox.measure, 5),  # turns, four machines each
 }
 
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from guest.records.run import RECORD, Framework, RunRecord, decode_record
+from guest.records.run import Framework
 
 # The guest is held to its core by affinity alone, as a cold start is, so that both have the same.
 STUDY = """
@@ -49,9 +49,3 @@ def vbstudy(directory: Path, *arguments: str) -> None:
     """The command as a process of its own. Its errors are shown; a failure ends the benchmark."""
     command = [sys.executable, "-m", "vbstudy", "-q", "-C", str(directory), *arguments]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-
-def records(directory: Path) -> list[RunRecord]:
-    """All finished runs, in the order of their repetitions."""
-    paths = sorted(directory.glob(f"runs/*/*/*/*/{RECORD}"))
-    return [decode_record(path.read_bytes()) for path in paths]
