@@ -42,9 +42,9 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
 
     what = f"{runs:,} runs, figures and report included"
     return [
-        Row.of(what, whole, "s", name=name, at_most=TARGET_S),
-        Row.of("the same : reading its files with their SHA-256", over(whole, bare)),
-        Row.of("peak of memory of the largest process", [peak], "GiB", n=str(TURNS)),
+        Row(what, whole, "s", name=name, at_most=TARGET_S),
+        Row("the same : reading its files with their SHA-256", over(whole, bare)),
+        Row("peak of memory of the largest process", [peak], "GiB", n=str(TURNS)),
     ]
 
 

@@ -82,9 +82,9 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     mean_ms = sum(ours_ms) / TURNS
     published = "the same with checked and durably published files"
     return [
-        Row.of(what, over(ours, plain), name=name, n=n, value=ratio, at_most=RATIO),
-        Row.of("dispatch overhead a run", ours_ms, "ms", n=n, value=mean_ms, at_most=OVERHEAD_MS),
-        Row.of(published, swept_ms, "ms", n=str(runs), at_most=OVERHEAD_MS),
+        Row(what, over(ours, plain), name=name, n=n, value=ratio, at_most=RATIO),
+        Row("dispatch overhead a run", ours_ms, "ms", n=n, value=mean_ms, at_most=OVERHEAD_MS),
+        Row(published, swept_ms, "ms", n=str(runs), at_most=OVERHEAD_MS),
     ]
 
 

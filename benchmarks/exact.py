@@ -201,22 +201,22 @@ def _group(
             milliseconds = 1000 * statistics.median(times.default)
             report(f"{title}: {milliseconds:.2f} ms, and by exact mode {every[threads][-1]:.2f} of it")
             limit = OF_ANY if at_most else OF_ONE_SAMPLE
-            rows.append(Row.of(f"{title}: exact : default", ratios, at_most=limit))
+            rows.append(Row(f"{title}: exact : default", ratios, at_most=limit))
             for peer, of_peer in (("MKL strict", times.strict), ("RepDL", times.repdl)):
                 if of_peer:
                     against = over(times.exact, of_peer)
-                    rows.append(Row.of(f"{title}: exact : {peer}", against, at_most=1.0))
+                    rows.append(Row(f"{title}: exact : {peer}", against, at_most=1.0))
             if times.repdl:
                 slower = over(times.repdl, times.default)
-                rows.append(Row.of(f"{title}: RepDL : default", slower))
+                rows.append(Row(f"{title}: RepDL : default", slower))
         if model in WORKLOADS:
             one, two = measured[THREADS[0]], measured[THREADS[1]]
             scaling = over(over(one.exact, two.exact), over(one.default, two.default))
             what = f"{model}: speed-up by the second thread, exact : default"
-            rows.append(Row.of(what, scaling, at_least=SCALING_TARGET))
+            rows.append(Row(what, scaling, at_least=SCALING_TARGET))
     for threads, ratios in every.items():
         what = f"{group}, {threads} thread{'s' * (threads > 1)}: geometric mean of exact : default"
-        means.append(Row.of(what, ratios, value=statistics.geometric_mean(ratios), at_most=at_most))
+        means.append(Row(what, ratios, value=statistics.geometric_mean(ratios), at_most=at_most))
     return [*rows, *means]
 
 

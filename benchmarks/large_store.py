@@ -80,7 +80,7 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     def row(
         what: str, samples: Sequence[float], unit: str = "x", at_most: float | None = None, *, name: str = ""
     ) -> Row:
-        return Row.of(what, samples, unit, name=name, value=max(samples), at_most=at_most)
+        return Row(what, samples, unit, name=name, value=max(samples), at_most=at_most)
 
     return [
         row(f"vbstudy status of {len(specs):,} runs (the slowest)", status, "s", STATUS_S, name=name),

@@ -33,8 +33,8 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     assert len(large.starts) == runs
     what = "makespan of longest-first packing, against the shortest schedule (worst instance)"
     return [
-        Row.of(what, ratios, name=name, value=max(ratios), at_most=LONGER),
-        Row.of("simulating a plan on 8 hosts of 32 cores", [took_s], "s", n=str(runs), at_most=SECONDS),
+        Row(what, ratios, name=name, value=max(ratios), at_most=LONGER),
+        Row("simulating a plan on 8 hosts of 32 cores", [took_s], "s", n=str(runs), at_most=SECONDS),
     ]
 
 

@@ -52,9 +52,9 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     cold_s, resumed_s = ([pair[i] for pair in pairs] for i in (0, 1))
     work = "a worker's command, five files fetched, a folder removed"
     return [
-        Row.of("cold boot to SSH", cold_s, "s", name=name, at_most=COLD_TARGET_S),
-        Row.of("snapshot to SSH", resumed_s, "s", at_most=SNAPSHOT_TARGET_S),
-        Row.of(work, transfers, "s", at_most=TRANSFER_TARGET_S),
+        Row("cold boot to SSH", cold_s, "s", name=name, at_most=COLD_TARGET_S),
+        Row("snapshot to SSH", resumed_s, "s", at_most=SNAPSHOT_TARGET_S),
+        Row(work, transfers, "s", at_most=TRANSFER_TARGET_S),
     ]
 
 

@@ -28,8 +28,8 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     help_s, pass_s = ([pair[i] for pair in pairs] for i in (0, 1))
     ratio = statistics.median(help_s) / statistics.median(pass_s)
     return [
-        Row.of("vbstudy --help, the whole process", help_s, "s", name=name, at_most=TARGET_S),
-        Row.of("the same : python -c pass", over(help_s, pass_s), n=f"{runs} + {runs}", value=ratio),
+        Row("vbstudy --help, the whole process", help_s, "s", name=name, at_most=TARGET_S),
+        Row("the same : python -c pass", over(help_s, pass_s), n=f"{runs} + {runs}", value=ratio),
     ]
 
 

@@ -7,7 +7,7 @@ import os
 import platform
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from rich import box
 from rich.markup import escape
@@ -19,44 +19,25 @@ from orchestrator.cores.leases import host_cores
 LIBRARIES = ("torch", "tensorflow-cpu", "numpy", "pandas")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Row:
-    """One comparison. `value` is what the target judges; `samples` (the same unit) show its spread.
-    A row without a target is there to be read beside one that has it."""
+    """One comparison. What the target judges is the median of the samples, unless another `value` is given;
+    the samples (the same unit) show its spread. A row without a target is there to be read beside one that
+    has it."""
 
-    name: str
     what: str
-    n: str
-    value: float
     samples: Sequence[float]
-    unit: str
+    unit: str = "x"
+    _: KW_ONLY
+    name: str = ""
+    n: str = ""  # how many samples, unless it is given
+    value: float | None = None
     at_least: float | None = None
     at_most: float | None = None
 
-    @classmethod
-    def of(
-        cls,
-        what: str,
-        samples: Sequence[float],
-        unit: str = "x",
-        *,
-        name: str = "",
-        n: str = "",
-        value: float | None = None,
-        at_least: float | None = None,
-        at_most: float | None = None,
-    ) -> Row:
-        """A row of so many samples, whose median is its value, unless another is given."""
-        return cls(
-            name=name,
-            what=what,
-            n=n or str(len(samples)),
-            value=statistics.median(samples) if value is None else value,
-            samples=samples,
-            unit=unit,
-            at_least=at_least,
-            at_most=at_most,
-        )
+    @property
+    def judged(self) -> float:
+        return statistics.median(self.samples) if self.value is None else self.value
 
     def target(self) -> str:
         if self.at_least is not None:
@@ -65,20 +46,18 @@ class Row:
 
     def verdict(self) -> str:
         if self.at_least is not None:
-            return "met" if self.value >= self.at_least else "MISSED"
+            return "met" if self.judged >= self.at_least else "MISSED"
         if self.at_most is not None:
-            return "met" if self.value <= self.at_most else "MISSED"
+            return "met" if self.judged <= self.at_most else "MISSED"
         return ""
 
     def show(self, number: float) -> str:
-        if self.unit == "%":
-            return f"{number:.1%}"
         return f"{number:.2f}{'x' if self.unit == 'x' else ' ' + self.unit}"
 
     def spread(self) -> str:
-        """`1.2 / 1.3 / 1.5`: min, median and max of the samples."""
+        """`1.20 / 1.30 / 1.50`: min, median and max of the samples."""
         numbers = (min(self.samples), statistics.median(self.samples), max(self.samples))
-        return " / ".join(f"{100 * x:.1f}" if self.unit == "%" else f"{x:.2f}" for x in numbers)
+        return " / ".join(f"{number:.2f}" for number in numbers)
 
 
 def over(a: Sequence[float], b: Sequence[float]) -> list[float]:
@@ -117,8 +96,8 @@ def table(rows: Sequence[Row]) -> Table:
         drawn.add_row(
             row.name,
             escape(row.what),
-            row.n,
-            row.show(row.value),
+            row.n or str(len(row.samples)),
+            row.show(row.judged),
             row.spread(),
             row.target(),
             f"[{style}]{verdict}[/]" if style else "",

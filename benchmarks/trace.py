@@ -74,7 +74,7 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     )
     traced, n = times["traced"], f"{runs} + {runs}"
     return [
-        Row.of(
+        Row(
             what,
             over(traced, times[peer]),
             name=title,

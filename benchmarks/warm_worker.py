@@ -163,6 +163,6 @@ def _measure(framework: Framework, name: str, runs: int, report: Callable[[str],
     ceiling, n = "its ceiling: a sweep that costs nothing but its runs' own time", f"{runs} + {runs}"
     own = [sum(times.runs[i : i + BLOCK]) for i in range(0, len(times.runs), BLOCK)]
     return [
-        Row.of(what, over(times.cold, times.sweep), name=name, n=n, value=cold_s / sweep_s, at_least=TARGET),
-        Row.of(ceiling, over(times.cold, own), n=n, value=cold_s / own_s),
+        Row(what, over(times.cold, times.sweep), name=name, n=n, value=cold_s / sweep_s, at_least=TARGET),
+        Row(ceiling, over(times.cold, own), n=n, value=cold_s / own_s),
     ]
