@@ -35,8 +35,8 @@ WORKLOADS, VARIANTS = 25, 4
 # The peak that wait4 tells of a process is at least that of the one which started it.
 COMMAND = """
 import sys
-from orchestrator import cli
-status = cli.run(sys.argv[1:])
+from orchestrator.cli.main import run
+status = run(sys.argv[1:])
 print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")), file=sys.stderr)
 sys.exit(status)
 """
