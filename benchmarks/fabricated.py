@@ -18,28 +18,24 @@ from guest.records.codec import seal
 from guest.records.run import (
     ARTIFACTS,
     HISTORY,
-    LOG,
     PREDICTIONS,
     RECORD,
-    SCHEMA_VERSION,
     SELECTED,
     WEIGHTS,
     Artifact,
     Framework,
     Hashes,
-    Isolation,
     Metric,
     Optimizer,
     RunRecord,
-    RunResult,
     RunSpec,
     Seeds,
     ThreadSpec,
-    Timings,
     Variant,
     WorkloadSpec,
     history_columns,
 )
+from tests.factories import record, result
 
 CLASSES = 10
 LENET5 = 61_706  # weights
@@ -110,7 +106,7 @@ def write_run(folder: Path, spec: RunSpec, samples: int, weights: int, order: in
     began = BEGAN + timedelta(seconds=10 * order)
     jitter = _generator(spec.run_id).random()
     plain = plain_record(spec, files)
-    result = dataclasses.replace(
+    computed = dataclasses.replace(
         plain.result,
         seeds_used=spec.seeds
         if spec.variant.seeds_fixed
@@ -133,50 +129,21 @@ def write_run(folder: Path, spec: RunSpec, samples: int, weights: int, order: in
             wall_s=6.0 + 4.0 / spec.threads.intra_op + jitter,
         ),
     )
-    record = dataclasses.replace(
+    changed = dataclasses.replace(
         plain,
-        result=result,
+        result=computed,
         isolation=dataclasses.replace(plain.isolation, oversubscribed=spec.threads.cpus > 16),
         started_at=f"{began:%Y-%m-%dT%H:%M:%SZ}",
         finished_at=f"{began + timedelta(seconds=9):%Y-%m-%dT%H:%M:%SZ}",
     )
-    (folder / RECORD).write_text(seal(record))
+    (folder / RECORD).write_text(seal(changed))
 
 
 def plain_record(spec: RunSpec, files: dict[str, bytes]) -> RunRecord:
     """Of a run with these files, whose numbers nobody looks at."""
-    return RunRecord(
-        schema_version=SCHEMA_VERSION,
-        spec=spec,
-        status="done",
-        result=RunResult(
-            seeds_used=Seeds(initialisation=1, data_order=2, augmentation=3, dropout=4),
-            step_hashes={"1": sha(files[HISTORY])},
-            selected_epoch=1,
-            last={"accuracy": 0.5},
-            selected={"accuracy": 0.5},
-            hashes=Hashes(**dict.fromkeys(Hashes.__slots__, sha(files[LOG]))),
-            timings=Timings(
-                import_s=3.0,
-                data_s=0.1,
-                build_s=0.1,
-                train_s=9.0,
-                evaluate_s=1.0,
-                wall_s=10.0,
-                cpu_s=9.0,
-                warm=True,
-            ),
-            environment=ENVIRONMENT,
-            load_by_others=0.0,
-            artifacts={n: Artifact(sha256=sha(d), size_bytes=len(d)) for n, d in files.items()},
-        ),
-        isolation=Isolation(oversubscribed=False, host_cores=(0,), cpuset="affinity", neighbours=()),
-        guest={"name": f"cpus-{spec.threads.cpus}", "provider": "local"},
-        agent_sha256=sha(b"agent"),
-        attempt=1,
-        started_at="2025-01-01T00:00:00Z",
-        finished_at="2025-01-01T00:00:10Z",
-    )
+    manifest = {name: Artifact(sha256=sha(data), size_bytes=len(data)) for name, data in files.items()}
+    plain = record(spec, result(manifest, environment=ENVIRONMENT))
+    return dataclasses.replace(plain, guest={"name": f"cpus-{spec.threads.cpus}", "provider": "local"})
 
 
 def _generator(*names: str) -> np.random.Generator:
