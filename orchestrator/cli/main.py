@@ -19,17 +19,7 @@ from typing import Any, NoReturn
 
 import click
 
-from orchestrator.cli import (
-    exchange,
-    harden,
-    programs,
-    report,
-    scan,
-    study,
-    sweep,
-    trace,
-    worker,
-)
+from orchestrator.cli import exchange, harden, programs, report, scan, study, sweep, trace, worker
 from orchestrator.cli.options import CommandFailed, Commands, Options, Stopped
 from orchestrator.errors import (
     EXIT_DONE,

@@ -20,13 +20,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from orchestrator.errors import (
-    STORAGE_ERRNOS,
-    PrerequisiteError,
-    StoreError,
-    UsageError,
-    storage_error,
-)
+from orchestrator.errors import STORAGE_ERRNOS, PrerequisiteError, StoreError, UsageError, storage_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,6 +36,7 @@ KEPT = "finished runs are kept, run it again to continue"
 
 
 PROGRAM = "vbstudy.program"  # in the context: the words behind `--`
+WORDS = click.Path(readable=False)  # a program and its arguments, of any kind: the tab key completes files
 
 
 def counts(_context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...] | None:
@@ -61,29 +56,12 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-SEED = click.option(
-    "--seed",
-    type=click.IntRange(0, 2**31 - 1),
-    metavar="N",
-    help="The seed of a program's random generators.",
-    show_default="1",
-)
+SEED = click.option("--seed", type=click.IntRange(0, 2**31 - 1), metavar="N",
+                    help="The seed of a program's random generators.", show_default="1")  # fmt: skip
 TIMEOUT = click.option("--timeout", "timeout_s", type=FiniteRange(0, min_open=True), metavar="SECONDS",
                        show_default="none", help="The most seconds of one run of a program.")  # fmt: skip
 SECURITY = click.option("--security", type=click.Path(path_type=Path),
                         help="A TOML file with ca, cert and key for a tls:// scheduler.")  # fmt: skip
-
-
-class Words(click.types.UnprocessedParamType):
-    """A program and its arguments: the tab key completes files."""
-
-    def shell_complete(
-        self,
-        ctx: click.Context,  # noqa: ARG002
-        param: click.Parameter,  # noqa: ARG002
-        incomplete: str,
-    ) -> list[CompletionItem]:
-        return [CompletionItem(incomplete, type="file")]
 
 
 class ProgramCommand(click.Command):

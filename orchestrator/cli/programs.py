@@ -13,10 +13,10 @@ import click
 from guest.records.codec import to_json
 from orchestrator.cli.options import (
     TIMEOUT,
+    WORDS,
     CommandFailed,
     FiniteRange,
     Options,
-    Words,
     counts,
     note_misplaced,
     print_json,
@@ -63,7 +63,7 @@ CHECKED = ("bitwise", "predictions", "metric")  # LEVELS of try_verdicts, too he
 @TIMEOUT
 @click.option("--disk-limit", "disk_gib", type=FiniteRange(0.001, 1e6), default=10.0, metavar="GIB",
               help="The most GiB that one run may write, from 0.001.")  # fmt: skip
-@click.argument("command", nargs=-1, required=True, type=Words())
+@click.argument("command", nargs=-1, required=True, type=WORDS)
 @click.pass_obj
 def try_(
     options: Options,
@@ -170,7 +170,7 @@ def try_(
               help="threads: the bits still depend on the CPU and torch's version; machine: in float32 they "
                    "do not, except in linear algebra, FFT and other operations that --strict "
                    "refuses.")  # fmt: skip
-@click.argument("command", nargs=-1, required=True, type=Words())
+@click.argument("command", nargs=-1, required=True, type=WORDS)
 @click.pass_obj
 def exact(
     options: Options, threads: int | None, strict: bool, level: Level, command: tuple[str, ...]
@@ -200,7 +200,7 @@ def exact(
               help="What records: a preloaded library (all random bytes), Python alone, or the "
               "first that works.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite an existing recording.")
-@click.argument("command", nargs=-1, required=True, type=Words())
+@click.argument("command", nargs=-1, required=True, type=WORDS)
 @click.pass_obj
 def record(options: Options, output: Path, level: str, force: bool, command: tuple[str, ...]) -> None:
     """Run a program and record the random numbers that it draws.
@@ -233,7 +233,7 @@ def record(options: Options, output: Path, level: str, force: bool, command: tup
 
 @click.command(context_settings=PROGRAM)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.argument("command", nargs=-1, required=True, type=Words())
+@click.argument("command", nargs=-1, required=True, type=WORDS)
 @click.pass_obj
 def replay(options: Options, file: Path, command: tuple[str, ...]) -> None:
     """Run a program with the random numbers of a recording.

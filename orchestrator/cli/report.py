@@ -25,12 +25,8 @@ if TYPE_CHECKING:
     from analysis.load.study import View
     from analysis.results.model import Analysis
 
-_OUTPUT = click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The folder of the report.",
-    show_default="report/ in the study",
-)
+_OUTPUT = click.option("--output", type=click.Path(path_type=Path), help="The folder of the report.",
+                       show_default="report/ in the study")  # fmt: skip
 _ALLOW_MIXED = click.option(
     "--allow-mixed", is_flag=True, help="Accept runs of one condition from different hardware."
 )
@@ -42,13 +38,8 @@ _ALLOW_MIXED = click.option(
 @click.option("--list-tables", is_flag=True, help="List the tables, and the question that each answers.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="Output format.")
 @_OUTPUT
-@click.option(
-    "--against",
-    metavar="NAME",
-    default="",
-    show_default=False,
-    help="Compare with published numbers; issre21: Xiao et al. 2021.",
-)
+@click.option("--against", metavar="NAME", default="", show_default=False,
+              help="Compare with published numbers; issre21: Xiao et al. 2021.")  # fmt: skip
 @_ALLOW_MIXED
 @click.pass_obj
 def analyze(
@@ -214,11 +205,7 @@ def _serve(options: Options, port: int, allow_mixed: bool) -> None:
         try:
             with analysis_errors(folder):
                 analysis = analyze(
-                    store.directory,
-                    views,
-                    allow_mixed=allow_mixed,
-                    edited=edited(store),
-                    plan=_plan(options),
+                    store.directory, views, allow_mixed=allow_mixed, edited=edited(store), plan=_plan(options)
                 )
                 return write_report(analysis, folder, live).read_bytes()
         except VbstudyError as error:  # mostly that no run is done yet; the next page may be one

@@ -43,42 +43,19 @@ def _explain(context: click.Context, _parameter: click.Parameter, rule: str | No
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option(
-    "--explain",
-    metavar="RULE",
-    is_eager=True,
-    expose_value=False,
-    callback=_explain,
-    help="Print what a rule finds, with examples, and exit.",
-)
+@click.option("--explain", metavar="RULE", is_eager=True, expose_value=False, callback=_explain,
+              help="Print what a rule finds, with examples, and exit.")  # fmt: skip
 @click.option("--each", is_flag=True, help="Every folder in PATH is a project, not PATH itself.")
 @click.option("--only", type=click.Choice((LINT, REQUIREMENTS)), help="Run only this half of the scan.")
-@click.option(
-    "--select",
-    metavar="CODES",
-    default="",
-    show_default=False,
-    help="Use only these rules, such as VB1,VB402.",
-)
-@click.option(
-    "--extend-select",
-    metavar="CODES",
-    default="",
-    show_default=False,
-    help="Use these rules too, such as VB503.",
-)
+@click.option("--select", metavar="CODES", default="", show_default=False,
+              help="Use only these rules, such as VB1,VB402.")  # fmt: skip
+@click.option("--extend-select", metavar="CODES", default="", show_default=False,
+              help="Use these rules too, such as VB503.")  # fmt: skip
 @click.option("--ignore", metavar="CODES", default="", show_default=False, help="Use all rules but these.")
-@click.option(
-    "--exclude",
-    metavar="PATTERN",
-    multiple=True,
-    help="Leave out files or folders, such as 'old/*'; may be repeated.",
-)
-@click.option(
-    "--baseline",
-    type=click.Path(path_type=Path),
-    help="Show only findings that this file (of --format json) does not have.",
-)
+@click.option("--exclude", metavar="PATTERN", multiple=True,
+              help="Leave out files or folders, such as 'old/*'; may be repeated.")  # fmt: skip
+@click.option("--baseline", type=click.Path(path_type=Path),
+              help="Show only findings that this file (of --format json) does not have.")  # fmt: skip
 @click.option(
     "--fix",
     type=click.Choice(("diff", "write")),
@@ -232,11 +209,7 @@ def _former(baseline: Path | None, paths: tuple[str, ...], each: bool) -> Scan |
 
 
 def _scan(
-    options: Options,
-    projects: list[Path],
-    rules: frozenset[str],
-    own: Settings,
-    jobs: int | None,
+    options: Options, projects: list[Path], rules: frozenset[str], own: Settings, jobs: int | None
 ) -> Scan:
     from concurrent.futures.process import BrokenProcessPool
 

@@ -84,16 +84,10 @@ def plan(
               "sd_halfwidth<X, mean_halfwidth<X, decided(tests) or decided(tests, margin=X).")  # fmt: skip
 @click.option("--max-runs", type=click.IntRange(min=1), metavar="N", show_default="30",
               help="The most runs of each condition with --until.")  # fmt: skip
-@click.option(
-    "--robustness",
-    is_flag=True,
-    help="Afterwards measure the stored models under noise and adversarial attack.",
-)
-@click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Run on the workers of this dask scheduler: tcp:// or tls://HOST:PORT.",
-)
+@click.option("--robustness", is_flag=True,
+              help="Afterwards measure the stored models under noise and adversarial attack.")  # fmt: skip
+@click.option("--scheduler", metavar="ADDRESS",
+              help="Run on the workers of this dask scheduler: tcp:// or tls://HOST:PORT.")  # fmt: skip
 @SECURITY
 @click.pass_obj
 def sweep(

@@ -15,9 +15,9 @@ from orchestrator.cli.options import (
     PROGRAM,
     SEED,
     TIMEOUT,
+    WORDS,
     Options,
     ProgramCommand,
-    Words,
     counts,
     note_misplaced,
     print_json,
@@ -44,7 +44,7 @@ NOT_ALL = "an operation differs, and not all of its inputs can be compared"
 
 
 @click.command(cls=ProgramCommand)
-@click.argument("runs", nargs=-1, type=Words(), metavar="[RUN_A RUN_B | -- PROGRAM ...]")
+@click.argument("runs", nargs=-1, type=WORDS, metavar="[RUN_A RUN_B | -- PROGRAM ...]")
 @click.option("--cpus", callback=counts, metavar="N,M", help="The two CPU counts to compare.")
 @click.option("--workload", metavar="NAME", help="A workload of the study.", show_default="the first")
 @click.option("--framework", type=click.Choice(["torch", "tensorflow"]), show_default="the workload's",
@@ -195,19 +195,11 @@ def _trace_program(
 @click.option(
     "--operation", metavar="PATTERN", default="*", help="Only operations of this name, such as 'conv*'."
 )
-@click.option(
-    "--dtypes",
-    metavar="T,T,...",
-    help=f"Types among {', '.join(DTYPES)}.",
-    show_default="all; with --quick float32",
-)
-@click.option(
-    "--runs",
-    type=click.IntRange(min=2, max=100),
-    metavar="N",
-    help="Runs of each operation, size, type and thread count.",
-    show_default="5, quick 3",
-)
+@click.option("--dtypes", metavar="T,T,...", help=f"Types among {', '.join(DTYPES)}.",
+              show_default="all; with --quick float32")  # fmt: skip
+@click.option("--runs", type=click.IntRange(min=2, max=100), metavar="N",
+              help="Runs of each operation, size, type and thread count.",
+              show_default="5, quick 3")  # fmt: skip
 @click.option("--quick", is_flag=True, help="Two sizes and one type: about a minute.")
 @click.option("--output", type=click.Path(path_type=Path), show_default="probe/ in the study",
               help="The folder of the results.")  # fmt: skip

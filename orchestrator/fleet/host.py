@@ -28,14 +28,7 @@ from guest.records.codec import seal
 from guest.records.run import LOG, Message, RunSpec
 from orchestrator.cores.leases import host_cores
 from orchestrator.engine.attempts import Attempts
-from orchestrator.errors import (
-    GuestError,
-    PrerequisiteError,
-    StoreError,
-    UsageError,
-    VbstudyError,
-    for_each,
-)
+from orchestrator.errors import GuestError, PrerequisiteError, StoreError, UsageError, VbstudyError, for_each
 from orchestrator.files import write_durably
 from orchestrator.fleet.orders import FailedAttempt, Order, Receipt
 from orchestrator.fleet.slots import Slots

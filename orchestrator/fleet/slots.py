@@ -84,9 +84,7 @@ class Slots:
             if key not in self._leases:
                 cores = tuple(core for core in place.provider.cores(place.spec) if core in self._cores)
                 self._leases[key] = CoreLeases(
-                    cores,
-                    settings=study.engine,
-                    waiting=lambda why: self._waiting(key, why),
+                    cores, settings=study.engine, waiting=lambda why: self._waiting(key, why)
                 )
             return self._leases[key]
 
