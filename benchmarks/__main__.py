@@ -14,17 +14,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks import (
-    analyze,
-    dispatch,
-    exact,
-    large_store,
-    packing,
-    qemu_boot,
-    startup,
-    trace,
-    warm_worker,
-)
+from benchmarks import analyze, dispatch, exact, large_store, packing, qemu_boot, startup, trace, warm_worker
 from benchmarks.table import Row, machine, table
 
 TABLE_WIDTH = 110  # a pipe has none, and a narrower table breaks its words
@@ -39,25 +29,20 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "dispatch": (dispatch.measure, 1000),  # runs that do nothing
     "packing": (packing.measure, 100_000),  # runs of a simulated sweep
     "trace": (trace.measure, 30),  # steps of each kind
-}
-
-# Those that need more than Python are run when they are named.
-ON_REQUEST: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "qemu_boot": (qemu_boot.measure, 5),  # starts of a virtual machine
 }
+ON_REQUEST = frozenset({"qemu_boot"})  # which need more than Python: run when they are named
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS | ON_REQUEST)}"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}")
     parser.add_argument("-n", "--runs", type=int, help="how many, instead of the benchmark's own number")
     arguments = parser.parse_args()
-    names, known = arguments.names or list(BENCHMARKS), BENCHMARKS | ON_REQUEST
-    unknown = next((name for name in names if name not in known), None)
+    names = arguments.names or [name for name in BENCHMARKS if name not in ON_REQUEST]
+    unknown = next((name for name in names if name not in BENCHMARKS), None)
     if unknown:
-        parser.error(f"there is no benchmark {unknown!r}; there are {', '.join(known)}")
+        parser.error(f"there is no benchmark {unknown!r}; there are {', '.join(BENCHMARKS)}")
     if arguments.runs is not None and (len(names) != 1 or arguments.runs < 1):
         parser.error("-n takes a number from 1 on, and goes with one NAME")
 
@@ -65,7 +50,7 @@ def main() -> None:
     console.print(machine(), highlight=False, soft_wrap=True)
     rows: list[Row] = []
     for name in names:
-        measure, runs = known[name]
+        measure, runs = BENCHMARKS[name]
 
         def report(text: str, name: str = name) -> None:
             progress.print(f"{name}: {text}", style="dim", highlight=False, soft_wrap=True)

@@ -33,6 +33,7 @@ from orchestrator.store.index import Checked
 from orchestrator.store.store import Store
 from orchestrator.study.plan import plan
 from orchestrator.study.schema import Study, parse
+from orchestrator.sweep.progress import composite
 
 RATIO = 1.2
 OVERHEAD_MS = 30.0
@@ -135,7 +136,7 @@ def _swept(client: Client, study: Study, specs: list[RunSpec], store: Store) -> 
     began = time.perf_counter()
     summary = Summary()
     checked = Checked(store.runs, {}, None)
-    fleet = Fleet(study, store, "benchmark", _Nobody(), summary, checked, lambda text: None)  # noqa: ARG005
+    fleet = Fleet(study, store, "benchmark", composite(), summary, checked, lambda text: None)  # noqa: ARG005
     fleet.expect(specs)
 
     def order(run: str, host: str) -> Any:
@@ -146,15 +147,3 @@ def _swept(client: Client, study: Study, specs: list[RunSpec], store: Store) -> 
     took_s = time.perf_counter() - began
     assert summary.done_now == len(specs) == len(list(store.records()))
     return took_s
-
-
-class _Nobody:
-    """Is told everything and does nothing."""
-
-    def planned(self, *_: Any) -> None: ...
-    def quarantined(self, *_: Any) -> None: ...
-    def waiting(self, *_: Any) -> None: ...
-    def started(self, *_: Any) -> None: ...
-    def message(self, *_: Any) -> None: ...
-    def finished(self, *_: Any) -> None: ...
-    def failed(self, *_: Any, **__: Any) -> None: ...

@@ -26,7 +26,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -144,24 +143,15 @@ class Side:
         self._process.communicate()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+def turns(model: str, threads: int, runs: int) -> dict[str, list[float]]:
     """Seconds a step of each turn, by side."""
-
-    default: list[float]
-    exact: list[float]
-    strict: list[float]
-    repdl: list[float]
-
-
-def turns(model: str, threads: int, runs: int) -> Times:
     sides = ["default", "exact"]
     if fingerprint.cpu()["vendor"] == "GenuineIntel":
         sides.append("strict")
     if model in OF_REPDL and importlib.util.find_spec("repdl"):
         sides.append("repdl")
     at_work = {side: Side(model, threads, side) for side in sides}
-    times: dict[str, list[float]] = {"default": [], "exact": [], "strict": [], "repdl": []}
+    times: dict[str, list[float]] = {side: [] for side in sides}
     try:
         for process in at_work.values():
             process.seconds(2)
@@ -172,7 +162,7 @@ def turns(model: str, threads: int, runs: int) -> Times:
     finally:
         for process in at_work.values():
             process.close()
-    return Times(**times)
+    return times
 
 
 def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
@@ -195,23 +185,24 @@ def _group(
         measured = {}
         for threads in THREADS:
             times = measured[threads] = turns(model, threads, runs)
-            ratios = over(times.exact, times.default)
+            ratios = over(times["exact"], times["default"])
             every[threads].append(statistics.median(ratios))
             title = f"{model}, {threads} thread{'s' * (threads > 1)}"
-            milliseconds = 1000 * statistics.median(times.default)
+            milliseconds = 1000 * statistics.median(times["default"])
             report(f"{title}: {milliseconds:.2f} ms, and by exact mode {every[threads][-1]:.2f} of it")
             limit = OF_ANY if at_most else OF_ONE_SAMPLE
             rows.append(Row(f"{title}: exact : default", ratios, at_most=limit))
-            for peer, of_peer in (("MKL strict", times.strict), ("RepDL", times.repdl)):
-                if of_peer:
-                    against = over(times.exact, of_peer)
+            for peer, side in (("MKL strict", "strict"), ("RepDL", "repdl")):
+                if side in times:
+                    against = over(times["exact"], times[side])
                     rows.append(Row(f"{title}: exact : {peer}", against, at_most=1.0))
-            if times.repdl:
-                slower = over(times.repdl, times.default)
+            if "repdl" in times:
+                slower = over(times["repdl"], times["default"])
                 rows.append(Row(f"{title}: RepDL : default", slower))
         if model in WORKLOADS:
             one, two = measured[THREADS[0]], measured[THREADS[1]]
-            scaling = over(over(one.exact, two.exact), over(one.default, two.default))
+            exact, default = (over(one[side], two[side]) for side in ("exact", "default"))
+            scaling = over(exact, default)
             what = f"{model}: speed-up by the second thread, exact : default"
             rows.append(Row(what, scaling, at_least=SCALING_TARGET))
     for threads, ratios in every.items():
