@@ -14,7 +14,18 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks import analyze, dispatch, exact, large_store, packing, qemu_boot, startup, trace, warm_worker
+from benchmarks import (
+    analyze,
+    dispatch,
+    exact,
+    large_store,
+    packing,
+    qemu_boot,
+    scan,
+    startup,
+    trace,
+    warm_worker,
+)
 from benchmarks.table import Row, machine, table
 
 TABLE_WIDTH = 110  # a pipe has none, and a narrower table breaks its words
@@ -28,6 +39,7 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "exact": (exact.measure, 10),  # turns, a block of steps each
     "dispatch": (dispatch.measure, 1000),  # runs that do nothing
     "packing": (packing.measure, 100_000),  # runs of a simulated sweep
+    "scan": (scan.measure, 5),  # times over a large project
     "trace": (trace.measure, 30),  # steps of each kind
     "qemu_boot": (qemu_boot.measure, 5),  # starts of a virtual machine
 }

@@ -185,6 +185,8 @@ def exact(
     one line on stderr at the end. Exits with the program's own exit code."""
     from vbstudy.exact import launch
 
+    if not command[0]:
+        raise UsageError("the name of the program is empty: write -- python train.py")
     try:
         os.chdir(options.folder())
         launch.run(command, threads=threads, strict=strict, level=level, verbose=options.verbose)

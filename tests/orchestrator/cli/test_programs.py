@@ -226,6 +226,7 @@ def test_a_program_that_fails_ends_with_one_and_its_last_lines(tmp_path, capsys)
         (["harden", "--workload", "x", "--", "true"], 2, "--workload cannot be combined with a program"),
         (["harden", "--seed", "3"], 2, "--seed and --timeout need a program"),
         (["harden", "--"], 2, "no program is named after `--`"),
+        (["exact", "--", "", "train.py"], 2, "the name of the program is empty"),
         (["harden", "--", "true"], 1, "nothing can be compared"),
         (["try", "false", "--", "--lr", "3"], 1, "false -- --lr 3: "),
         (["harden", "false", "--", "--lr", "3"], 1, "false -- --lr 3: "),
