@@ -37,48 +37,34 @@ NOT_BY_HELPERS = frozenset(("gym", "action space", "albumentations", "langdetect
 SEEDED_BY = {"imgaug": "numpy"}
 """Generators that take their seed from another one unless they are seeded themselves."""
 
-_ALIASES = (
-    ("tensorflow_core.python.keras", "keras"),  # where TensorFlow 1.15 to 2.1 had it
-    ("tensorflow_core.keras", "keras"),
-    ("tensorflow_core", "tensorflow"),
-    ("tensorflow.contrib.keras.python.keras", "keras"),
-    ("tensorflow.contrib.keras", "keras"),
-    ("tensorflow.compat.v1.keras", "keras"),
-    ("tensorflow.compat.v2.keras", "keras"),
-    ("tensorflow.python.keras", "keras"),
-    ("tensorflow.keras", "keras"),
-    ("tensorflow.compat.v1", "tensorflow"),
-    ("tensorflow.compat.v2", "tensorflow"),
-    ("tf_keras", "keras"),
-    ("keras.api", "keras"),
-    ("pytorch_lightning", "lightning"),
-    ("lightning.pytorch", "lightning"),
-    ("lightning_fabric", "lightning"),
-    ("pennylane.numpy", "numpy"),
-    ("autograd.numpy", "numpy"),
-    ("lightning.fabric", "lightning"),
-)
-_INNER = (
+_SPELLINGS = (
+    (re.compile(r"^(?:tensorflow_core\.(?:python\.)?keras|tensorflow\.contrib\.keras(?:\.python\.keras)?"
+                r"|tensorflow\.(?:compat\.v[12]\.|python\.)?keras|tf_keras|keras\.api)(?=\.|$)"), "keras"),
+    (re.compile(r"^(?:tensorflow_core|tensorflow\.compat\.v[12])(?=\.|$)"), "tensorflow"),
+    (re.compile(r"^(?:pytorch_lightning|lightning\.pytorch|lightning[._]fabric)(?=\.|$)"), "lightning"),
+    (re.compile(r"^(?:pennylane|autograd)\.numpy(?=\.|$)"), "numpy"),
     (re.compile(r"^torch\.nn\.modules\.\w+\.(?=[A-Z])"), "torch.nn."),
     (re.compile(r"^torch\.utils\.data\.(?:dataloader|sampler|dataset|distributed)\."), "torch.utils.data."),
     (re.compile(r"^lightning\.Trainer\.from_argparse_args(?=\(|$)"), "lightning.Trainer"),
     (re.compile(r"^keras\.(?:src\.)?layers\.(?:\w+\.)+(?=[A-Z])"), "keras.layers."),
-)
+)  # fmt: skip
 
 
 @cache
 def canonical(name: str) -> str:
     """One spelling for what has several: `tensorflow.keras.layers.Dense` is `keras.layers.Dense`."""
-    for alias, usual in _ALIASES:
-        if name.startswith(alias) and name[len(alias) : len(alias) + 1] in ("", "."):
-            name = usual + name[len(alias) :]
-            break
-    for pattern, usual in _INNER:
+    for pattern, usual in _SPELLINGS:
         name = pattern.sub(usual, name)
     return name
 
 
 _DATA = tomllib.loads((Path(__file__).parent / "data" / "vocabulary.toml").read_text(encoding="utf-8"))
+
+
+def by_word(table: str) -> dict[str, str]:
+    """The words of all lists of a table, each with the key of its list."""
+    return {word: key for key, words in _DATA[table].items() for word in words.split()}
+
 
 DRAWS: dict[str, str] = {
     f"{prefix}.{name}": generator
@@ -105,7 +91,7 @@ SKLEARN_DRAWS = re.compile(
 )
 """Those of which families of names, or only some with certain arguments, do."""
 
-SEEDS: dict[str, tuple[str, ...]] = {name: tuple(seeded) for name, seeded in _DATA["seeds"].items()}
+SEEDS = {name: tuple(seeded.split()) for name, seeded in by_word("seeds").items()}
 SEEDING_TRAINERS = re.compile(
     r"^(?:transformers|trl|sentence_transformers|setfit)\.(?:\w+\.)*(?!TF)\w*Trainer$"
 )
@@ -168,14 +154,12 @@ def seeds_by_name(function: str) -> bool:
 CHANGING: frozenset[str] = frozenset(_DATA["words"]["changing"].split())
 """Calls whose value is another one in each run."""
 
-SETTINGS: dict[str, tuple[str, ...]] = {name: tuple(readers) for name, readers in _DATA["settings"].items()}
+SETTINGS = {name: tuple(readers.split()) for name, readers in by_word("settings").items()}
 """Variables of the environment, and the libraries that read them when they are imported (those of the word
 `at_first_use` when they first compute). Of these the first that a program imports at all decides; for those
 after it the variable is no use any more."""
 
-MODES: dict[tuple[str, str], tuple[str, str]] = {
-    tuple(name.split(".")): tuple(said) for name, said in _DATA["modes"].items()
-}
+MODES = {tuple(name.split(".")): said.partition(" ")[::2] for name, said in by_word("modes").items()}
 """Functions of libraries that turn a mode on, by package and last name: the mode, the argument that asks."""
 
 THREAD_SETTINGS = frozenset(name for name in SETTINGS if name.endswith("_THREADS"))
@@ -183,7 +167,7 @@ WORDS: dict[str, frozenset[str]] = {k: frozenset(words.split()) for k, words in 
 """Sets of names that rules ask for."""
 ELSEWHERE = WORDS["elsewhere"].union(sys.stdlib_module_names)
 """Packages that are no part of a project; those that seed are in SEEDS."""
-LOADS: dict[str, str] = _DATA["loads"]
+LOADS = by_word("loads")
 """Packages that import another one of interest."""
 
 MODEL = re.compile(r"^torchvision\.models\.(?:\w+\.)?(?:(?!get_)[a-z]+\w*\d\w*|alexnet|googlenet|get_model)$")
@@ -194,10 +178,8 @@ RANDOM_TRANSFORM = re.compile(
     r"|^torchaudio\.functional\.mask_along_axis|^torch_audiomentations\.(?!Compose$|Identity$)[A-Z]"
 )
 LAYERS = re.compile(
-    r"^torch_geometric\.nn\.(?:[\w.]+\.)?\w+Conv$|^dgl\.nn\.(?:pytorch\.)?(?:\w+\.)*\w+Conv$|^timm\.create_model$"
-    r"|^segmentation_models_pytorch\.(?:Unet\w*|UnetPlusPlus|FPN|PSPNet|DeepLabV3\w*|Linknet|MAnet|PAN|create_model)$"
+    r"^timm\.create_model$|^segmentation_models_pytorch\.(?:Unet\w*|UnetPlusPlus|FPN|PSPNet|DeepLabV3\w*|Linknet|MAnet|PAN|create_model)$"
     r"|^efficientnet_pytorch\.EfficientNet\.from_name$|^monai\.networks\.nets\.(?:\w+\.)?[A-Z]\w+$"
-    r"|^torch_geometric\.transforms\.Random(?:Node|Link)Split$"
     r"|^transformers\.(?!TF|Flax)\w+\.(?:_from_config|from_config)$"
     r"|^transformers\.(?!TF|Flax)\w+For(?:(?:Sequence|Token|Image|Audio|Video)Classification|MultipleChoice|"
     r"QuestionAnswering|SemanticSegmentation|AudioFrameClassification|NextSentencePrediction)\.from_pretrained$"
@@ -207,7 +189,7 @@ LAYERS = re.compile(
     r"|^fastai\.(?:[\w.]+\.)?(?:(?:vision|cnn|unet|tabular|collab|language_model|text_classifier)_learner|create_cnn)$"
     r"|^tianshou\.utils\.net\.\w+\.\w*(?:Net|MLP|Actor\w*|Critic\w*|Recurrent)$|^x_transformers\.[A-Z]\w+$"
     r"|^(?:vit_pytorch|escnn\.nn|e3nn\.nn|kan|pytorch_tcn|diffusers)\.(?:\w+\.)*(?:ViT|\w+Conv\w*|KAN|TCN|UNet\w*Model)$"
-    r"|^(?:torch_geometric\.nn|dgl\.nn)\.(?:\w+\.)*(?:GCN|GAT|GraphSAGE|GIN|PNA|EdgeCNN|Node2Vec|MLP|Linear|SchNet|"
+    r"|^(?:torch_geometric\.nn|dgl\.nn)\.(?:\w+\.)*(?:\w+Conv|GCN|GAT|GraphSAGE|GIN|PNA|EdgeCNN|Node2Vec|MLP|Linear|SchNet|"
     r"DimeNet\w*|\w*Attention\w*|GAE|VGAE|DeepGraphInfomax|MetaPath2Vec|SAGPooling|TopKPooling|ASAPooling)$"
     r"|^torch_geometric\.(?:utils\.(?:negative_sampling|dropout_\w+|train_test_split_edges|structured_negative_sampling|"
     r"batched_negative_sampling|random_walk\w*|(?:erdos_renyi|barabasi_albert|stochastic_blockmodel)_graph)|"
@@ -250,6 +232,7 @@ AUGMENTING = re.compile(
     r"|^torchtext\.(?:legacy\.)?data\.(?:BucketIterator|Iterator)(?:\.splits)?$"
     r"|^igraph\.Graph\.(?:Erdos_Renyi|Barabasi|Watts_Strogatz|SBM|Forest_Fire|GRG|K_Regular|Static_\w+|"
     r"Degree_Sequence)$"
+    r"|^timm\.data\.(?:\w+\.)*(?:RandomErasing|(?:rand_augment|auto_augment|augment_and_mix)_transform)$"
 )
 ALBUMENTATIONS = re.compile(
     r"^albumentations\.(?:\w+\.)*(?!Compose$|ReplayCompose$|Sequential$|Resize$|Normalize$|ToTensor|ToFloat$|FromFloat$|"
@@ -265,9 +248,6 @@ RANDOM_VARIATES = re.compile(
     r"|^umap\.(?:\w+\.)*UMAP$"
     r"|^node2vec\.Node2Vec$|^batchgenerators\.transforms\.(?:\w+\.)*\w*Transform$|^tsaug\.[A-Z]\w+$"
     r"|^pytorch_metric_learning\.samplers\.\w+$|^timm\.data\.(?:mixup\.)?(?:FastCollate)?Mixup$|^scipy\.stats\.(?:bootstrap|permutation_test|monte_carlo_test)$"
-)
-OF_TIMM = re.compile(
-    r"^timm\.data\.(?:\w+\.)*(?:RandomErasing|(?:rand_augment|auto_augment|augment_and_mix)_transform)$"
 )
 OF_GRAPHS = re.compile(
     r"^networkx\.(?:\w+\.)*(?:\w*random\w*graph\w*|\w*gnp\w*|gnm\w*|erdos_renyi_graph|barabasi_albert_graph|"
@@ -310,7 +290,6 @@ DRAWING = (
     ("python", OF_GRAPHS),
     ("tensorflow", KERAS_MODELS),
     ("tensorflow", PIPELINE),
-    ("python", OF_TIMM),
     ("python", OF_FASTAI),
 )
 """The generators that families of names draw from; the first counts."""

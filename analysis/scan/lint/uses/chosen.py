@@ -12,7 +12,7 @@ from analysis.scan.lint.syntax.arguments import argument, constant, given_to, is
 from analysis.scan.lint.syntax.defaults import default
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import draws, operations, seeding
-from analysis.scan.lint.vocabulary import OWN_SOURCE, PERHAPS, SEEDS_OF_VARIATES, is_own
+from analysis.scan.lint.vocabulary import OWN_SOURCE, PERHAPS, SEEDS_OF_VARIATES, by_word, is_own
 
 LAYERS = frozenset(("torch.nn", "torch.nn.functional", "keras.layers"))
 MODELS = {
@@ -85,31 +85,8 @@ def handed_on(to: Walk, node: ast.Call) -> None:
             to.event("value", f"{name}.*", value)
 
 
-SEEDS = {  # name of the argument that seeds
-    "optuna.create_study": "sampler",
-    "optuna.study.create_study": "sampler",
-    "hyperopt.fmin": "rstate",
-    "bayes_opt.BayesianOptimization": "random_state",
-    "ax.optimize": "random_seed",
-    "ax.service.managed_loop.optimize": "random_seed",
-    **dict.fromkeys(
-        (
-            "optuna.integration.OptunaSearchCV",
-            "optuna.integration.sklearn.OptunaSearchCV",
-            "optuna_integration.OptunaSearchCV",
-            "optuna_integration.sklearn.OptunaSearchCV",
-        ),
-        "random_state",
-    ),
-    **{
-        f"optuna.{module}.{name}Sampler": "seed"
-        for module, names in (
-            ("samplers", ("TPE", "Random", "CmaEs", "Grid", "QMC", "NSGAII", "NSGAIII", "GP", "BruteForce")),
-            ("integration", ("BoTorch", "PyCma", "CmaEs")),
-        )
-        for name in names
-    },
-}
+SEEDS = by_word("seeds_of_searches")
+"""Searches, with the names of the arguments that seed them."""
 LOGISTIC = "sklearn.linear_model.LogisticRegression"
 DRAWING = frozenset(("sag", "saga", "liblinear"))
 """Solvers that shuffle."""

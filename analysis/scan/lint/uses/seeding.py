@@ -32,21 +32,13 @@ from analysis.scan.lint.vocabulary import (
     SEEDING_TRAINERS,
     TENSORFLOW_1,
     WITHOUT_GPU,
+    by_word,
     generator_of,
     seeded_by,
 )
 
-OWN_GENERATORS = {  # rule VB102: name of the argument that seeds
-    "random.Random": "x",
-    "numpy.random.RandomState": "seed",
-    "numpy.random.default_rng": "seed",
-    "numpy.random.SeedSequence": "entropy",
-    "numpy.random.PCG64": "seed",
-    "numpy.random.MT19937": "seed",
-    "numpy.random.Philox": "seed",
-    "numpy.random.SFC64": "seed",
-    "numpy.random.PCG64DXSM": "seed",
-}
+OWN_GENERATORS = by_word("seeds_of_generators")
+"""Generators of rule VB102, with the names of the arguments that seed them."""
 TAKING_NONE = frozenset(("random.seed", "numpy.random.seed"))
 """They take None, and then a seed from the operating system."""
 
@@ -69,11 +61,8 @@ def own_generator(to: Walk, node: ast.Call, name: str) -> None:
 
 
 def seed(to: Walk, node: ast.Call, name: str) -> None:
-    value = (
-        node.args[0]
-        if node.args
-        else next((k.value for k in node.keywords if k.arg in ("seed", "a", "x")), None)
-    )
+    named = (k.value for k in node.keywords if k.arg in ("seed", "a", "x"))
+    value = node.args[0] if node.args else next(named, None)
     if SEEDING_TRAINERS.match(name):
         seeded(to, node, seeded_by(name))
         return
