@@ -19,20 +19,8 @@ Arguments = tuple[tuple[str, tuple[str, ...]], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One entry. `switch` and `raises` are ranges of versions, `only` are the arguments it takes to differ,
-    `unless` those with which it does not. `rare`: it differs in seldom cases only. `always`: on CPUs too.
-    `floats`: not with whole numbers. `of`: only of tensors with a name in which this expression is found.
-    `dim`: a method of this name is one of tensors where a dimension comes first. `visible`: False where the
-    text of a program does not tell the case in which it differs. `cudnn`: torch.backends.cudnn.deterministic
-    prevents it too, in every version. `where`: only in functions, classes and files with a name in which this
-    expression is found, or where `imports` is found in a name that the file imports. `default`: the value
-    that the first of `only` has where it is not given. `model`: a whole model of a library. `beside`: no
-    finding of its own, only named with others. `alone`: only where nothing else of the framework differs.
-    `rows`: only where more than one row is trained on at a time. `perhaps`: not in all cases does it raise
-    under the mode. `overlaps`: only where windows of a pool overlap; `position` is that of their size.
-    `cublas`: CUBLAS_WORKSPACE_CONFIG prevents it. `chosen`: only where its first argument, or the default of
-    that, has this expression. `since`: the first version of `package` that has it, by expressions for names;
-    the first found counts."""
+    """One entry; the head of the file explains its keys. `position` is -1 where no argument may stand without
+    its name."""
 
     framework: str
     names: tuple[str, ...]
@@ -47,7 +35,6 @@ class Operation:
     floats: bool = False
     of: str = ""
     dim: bool = False
-    visible: bool = True
     cudnn: bool = False
     chosen: str = ""
     where: str = ""
@@ -114,7 +101,8 @@ def registry() -> Registry:
     by_name: dict[str, tuple[int, ...]] = {}
     by_method: dict[str, tuple[int, ...]] = {}
     compiled: list[tuple[re.Pattern[str], int]] = []
-    for index, entry in enumerate(data["operation"]):
+    entries = [{"framework": of, **entry} for of, some in data["operation"].items() for entry in some]
+    for index, entry in enumerate(entries):
         only, unless = _arguments(entry, "only"), _arguments(entry, "unless")
         since = tuple(entry.pop("since", {}).items())
         names, methods, patterns = (tuple(entry.pop(key, ())) for key in ("names", "methods", "patterns"))

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from analysis.scan.lint.syntax.arguments import given_to, last, lines_of
+from analysis.scan.lint.syntax.arguments import called_on, given_to, last, lines_of
 from analysis.scan.lint.syntax.choices import Function
 from analysis.scan.lint.syntax.tree import all_of, names_in, nodes_in, nodes_of, stored_in
 
@@ -197,10 +197,8 @@ def _read_all(
 
 def _put(value: ast.expr) -> ast.expr:
     """`model` of `model.to(device).eval()`."""
-    while (
-        isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in PUTTING
-    ):
-        value = value.func.value
+    while (of := called_on(value, PUTTING)) is not None:
+        value = of
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Container
 from typing import Any
 
 
@@ -71,9 +72,14 @@ def text_of(node: ast.AST) -> str:
         return ""
 
 
-def last(function: ast.expr | None) -> str:
+def last(function: ast.AST | None) -> str:
     """`append` of `self.rows.append`, `open` of `open`; "" for others."""
     return getattr(function, "attr", "") or getattr(function, "id", "")
+
+
+def callee(node: ast.AST | None) -> str:
+    """`append` of the call `self.rows.append(x)`, `open` of `open(x)`; "" for what is no call."""
+    return last(node.func) if isinstance(node, ast.Call) else ""
 
 
 def attribute_of(node: ast.expr) -> str:
@@ -81,6 +87,14 @@ def attribute_of(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return f"{node.value.id}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def called_on(node: ast.AST | None, methods: Container[str]) -> ast.expr | None:
+    """`x` of `x.to(device)`, where that is one of these methods."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=of, attr=method)) if method in methods:
+            return of
+    return None
 
 
 def lines_of(node: ast.stmt | ast.expr) -> range:

@@ -7,7 +7,7 @@ import re
 
 from analysis.scan.lint.facts import Use, spot
 from analysis.scan.lint.registry import Arguments, Operation, operations_of, registry
-from analysis.scan.lint.syntax.arguments import argument, constant, last
+from analysis.scan.lint.syntax.arguments import argument, called_on, constant, last
 from analysis.scan.lint.syntax.defaults import default
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import devices
@@ -21,6 +21,7 @@ WITHOUT_GRADIENT = re.compile(
 """Functions that run after training."""
 TRAINS_TOO = re.compile(r"(?:^|\.)(?:run_|do_)?(?:train|fit)_and_(?:eval|valid|test)", re.IGNORECASE)
 """Functions that do both: `train_and_evaluate`."""
+FUNCTIONAL = "torch.nn.functional."
 OF_DATA = re.compile(
     r"^(?:imgs?|images?|frames?|targets?|labels?|gts?|gt_\w+|edges?|one_?hots?|teacher\w*|clips?|videos?)$",
     re.IGNORECASE,
@@ -34,6 +35,7 @@ NUMBER = re.compile(
 OF_ARRAYS = re.compile(r"^torch\.(?:from_numpy|tensor|as_tensor|frombuffer|load)\(\)")
 """What makes tensors without a gradient."""
 SHAPING = WORDS["shaping"]
+ONES = frozenset(("ones", "ones_like", "zeros", "zeros_like", "new_ones", "new_zeros"))
 WHOLE_TYPE = re.compile(r"^u?int|^long$|^bool$|^short$")
 WHOLE_METHODS = WORDS["whole_methods"]
 WHOLE_NAME = re.compile(
@@ -47,9 +49,10 @@ WHOLE_NAME = re.compile(
 def used(to: Walk, node: ast.Call, name: str) -> None:
     known = registry()
     for index in operations_of(name):
-        if _differs(to, node, known.operations[index]):
+        operation = known.operations[index]
+        if _differs(to, node, operation, operation.position + name.startswith(FUNCTIONAL)):
             to.facts.operations.append(Use(index, name, spot(node)))
-            if known.operations[index].model:
+            if operation.model:
                 to.facts.targets[spot(node)] = to.target
     if name in known.threads_by_name:
         index = known.threads_by_name[name]
@@ -84,43 +87,41 @@ def method(to: Walk, node: ast.Call, attribute: str) -> None:
             named = isinstance(dimension, ast.Name) and dimension.id in ("dim", "axis")
             if operation.dim and not (named or _is_number(dimension)):
                 continue
-            if _differs(to, node, operation, shift=1):
+            if _differs(to, node, operation, operation.position - 1, is_method=True):
                 to.facts.operations.append(Use(index, f"Tensor.{attribute}", spot(node)))
 
 
-def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> bool:
+def _differs(
+    to: Walk, node: ast.Call, operation: Operation, position: int, *, is_method: bool = False
+) -> bool:
     """Whether the arguments are those with which the operation can differ."""
-    if operation.in_gradient and to.without_gradient:
+    tensor = _tensor(node, is_method=is_method)
+    name = _name(tensor)
+    if operation.in_gradient and (to.without_gradient or OF_DATA.search(name) or _is_read(to, tensor)):
         return False
-    if not operation.always and (to.pinned or _is_on_cpu(to, node, shift)):
+    if not operation.always and (
+        to.pinned
+        or (WITHOUT_GRADIENT.search(to.scope) and not TRAINS_TOO.search(to.scope))
+        or any(map(_is_of_ones, node.args))
+        or (tensor is not None and devices.is_made_on_cpu(to, tensor))
+    ):
         return False
-    if operation.in_gradient and (OF_DATA.search(_tensor_name(node, shift)) or _is_read(to, node, shift)):
+    if operation.of and not re.search(operation.of, name):
         return False
-    is_after = WITHOUT_GRADIENT.search(to.scope) and not TRAINS_TOO.search(to.scope)
-    if not operation.always and is_after:
-        return False
-    if not operation.visible or (operation.of and not re.search(operation.of, _tensor_name(node, shift))):
-        return False
-    if operation.overlaps and not _overlaps(node, operation.position):
+    if operation.overlaps and not _overlaps(node, position):
         return False
     if operation.chosen and not any(re.search(operation.chosen, text) for text in _chosen(to, node)):
         return False
     if operation.where and not _is_where(to, operation):
         return False
-    if (
-        id(node) in to.only_values
-        and operation.names
-        and operation.names[0] in ("torch.median", "torch.kthvalue")
-    ):
+    if id(node) in to.only_values and not {"torch.median", "torch.kthvalue"}.isdisjoint(operation.names):
         return False
-    if operation.floats and _is_whole(node, shift):
+    if operation.floats and _is_whole(node, tensor):
         return False
-    if not operation.always and any(map(_is_of_ones, node.args)):
-        return False
-    if _spared(to, node, operation.unless, operation.position - shift):
+    if _spared(to, node, operation.unless, position):
         return False
     for name, values in operation.only:
-        given = argument(node, name, operation.position - shift)
+        given = argument(node, name, position)
         if given is None and operation.default in values:
             continue
         if given is None or (name == "src" and _is_number(given)):
@@ -171,12 +172,11 @@ def _spared(to: Walk, node: ast.Call, unless: Arguments, position: int) -> bool:
     return False
 
 
-def _is_whole(node: ast.Call, shift: int) -> bool:
+def _is_whole(node: ast.Call, tensor: ast.expr | None) -> bool:
     """Whether the tensor is one of whole numbers or truth values, as far as the text shows."""
     kind = argument(node, "dtype")
     if isinstance(kind, ast.Attribute) and WHOLE_TYPE.search(kind.attr):
         return True
-    tensor = _tensor(node, shift)
     match tensor:
         case ast.Compare() | ast.UnaryOp(op=ast.Invert()):
             return True
@@ -184,7 +184,7 @@ def _is_whole(node: ast.Call, shift: int) -> bool:
             return bool(WHOLE_TYPE.search(name))
         case ast.Call(func=ast.Attribute(attr=name)):
             return name in WHOLE_METHODS
-    return bool(WHOLE_NAME.search(_tensor_name(node, shift)))
+    return bool(WHOLE_NAME.search(_name(tensor)))
 
 
 def _overlaps(node: ast.Call, position: int) -> bool:
@@ -208,43 +208,29 @@ def _numbers(node: ast.expr) -> list[int]:
 
 def _is_of_ones(value: ast.expr) -> bool:
     """`degree.scatter_add_(0, index, torch.ones_like(index))`: a count is exact in any order."""
-    return (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr in ("ones", "ones_like", "zeros", "zeros_like", "new_ones", "new_zeros")
-    )
+    return called_on(value, ONES) is not None
 
 
-def _tensor(node: ast.Call, shift: int) -> ast.expr | None:
+def _tensor(node: ast.Call, *, is_method: bool) -> ast.expr | None:
     function = node.func
-    tensor = function.value if shift and isinstance(function, ast.Attribute) else None
+    tensor = function.value if is_method and isinstance(function, ast.Attribute) else None
     tensor = (
         tensor or argument(node, "input", 0) or argument(node, "params", 0) or argument(node, "images", 0)
     )
-    while (
-        isinstance(tensor, ast.Call)
-        and isinstance(tensor.func, ast.Attribute)
-        and tensor.func.attr in SHAPING
-    ):
-        tensor = tensor.func.value
+    while (of := called_on(tensor, SHAPING)) is not None:
+        tensor = of
     while isinstance(tensor, ast.Subscript) and not isinstance(constant(tensor.slice), str):
         tensor = tensor.value
     return tensor
 
 
-def _is_read(to: Walk, node: ast.Call, shift: int) -> bool:
+def _is_read(to: Walk, tensor: ast.expr | None) -> bool:
     """Whether the tensor is made of an array or numbers here."""
-    tensor = _tensor(node, shift)
     return tensor is not None and bool(OF_ARRAYS.search(to.names.resolve(tensor) or ""))
 
 
-def _is_on_cpu(to: Walk, node: ast.Call, shift: int) -> bool:
-    tensor = _tensor(node, shift)
-    return tensor is not None and devices.is_made_on_cpu(to, tensor)
-
-
-def _tensor_name(node: ast.Call, shift: int) -> str:
-    match tensor := _tensor(node, shift):
+def _name(tensor: ast.expr | None) -> str:
+    match tensor:
         case ast.Subscript(slice=ast.Constant(value=str(name))):
             return name
     return last(tensor)
