@@ -49,19 +49,16 @@ class Differing(NamedTuple):
     """A use of an operation that can differ between runs."""
 
     rule: str
-    framework: str
     level: Level
     name: str
-    on: str
     then: str
     file: FileFacts
     spot: Spot
-    always: bool  # on CPUs too
     prevented: frozenset[str]  # by which modes
     operation: Operation
 
     def alone(self) -> LintFinding:
-        why = f"{self.name} differs {self.on}; {self.then}"
+        why = f"{self.name} differs {self.operation.on}; {self.then}"
         return finding(self.rule, self.file.path, self.spot, why, self.level)
 
 
@@ -89,7 +86,8 @@ def differing(files: Sequence[FileFacts], every: Sequence[Program], pinned: Pins
             for use in _of_file(file, on, flags[file.path], pinned):
                 if use.operation.in_gradient and file.scope_at(use.spot.line) in idle:
                     continue
-                if use.always or file.path not in always or (file.path, use.framework) in trained:
+                key = file.path, use.operation.framework
+                if use.operation.always or file.path not in always or key in trained:
                     yield use
 
 
@@ -107,50 +105,39 @@ def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) ->
     known = registry()
     for entry, name, spot in file.operations:
         operation = known.operations[entry]
-        if "loss on the CPU" in flags and LOSS.search(name):
+        if (
+            ("loss on the CPU" in flags and LOSS.search(name))
+            or (name.startswith("keras.") and flags & WITHOUT_TENSORFLOW)
+            or (name.startswith("keras.layers.") and _is_thrown_away(file, spot))
+            or (operation.model and (file.targets.get(spot, "") in file.frozen or spot.line in file.idle))
+            or (operation.cublas and "cublas" in flags)
+            or (operation.since and _is_before(operation, name, pinned, file.path, flags))
+            or (operation.rows and ONE_ROW in file.flags and ROWS not in file.flags)
+        ):
             continue
-        if name.startswith("keras.") and flags & WITHOUT_TENSORFLOW:
-            continue
-        if name.startswith("keras.layers.") and _is_thrown_away(file, spot):
-            continue
-        if operation.model and (file.targets.get(spot, "") in file.frozen or spot.line in file.idle):
-            continue
-        if operation.cublas and "cublas" in flags:
-            continue
-        if operation.since and _is_before(operation, name, pinned, file.path, flags):
-            continue
-        if operation.rows and ONE_ROW in file.flags and ROWS not in file.flags:
-            continue
-        pin = version(pin_of(pinned, operation.framework, file.path))
+        framework = operation.framework
+        pin = version(pin_of(pinned, framework, file.path))
         behaviour = operation.behaviour(pin)
         mode = _mode(operation, pin, flags)
-        prevented = frozenset(
-            (
-                operation.framework,
-                *(["warn"] if operation.framework == "torch" else []),
-                *operation.cudnn * ["cudnn"],
-            )
-        )
+        others = ["warn"] * (framework == "torch") + ["cudnn"] * operation.cudnn
+        prevented = frozenset((framework, *others))
         likely = operation.always or ("cuda" in flags and not operation.rare)
         level = Level.WARNING if likely else Level.NOTE
         rule, then = "VB502", "no mode prevents it"
         if behaviour == "switch" and not modes & prevented:
             rule, then = "VB501", f"{mode} prevents it"
-        elif behaviour != "raises" or (operation.perhaps and operation.framework in modes):
+        elif behaviour != "raises" or (operation.perhaps and framework in modes):
             continue
-        elif operation.framework in modes:
+        elif framework in modes:
             level = Level.ERROR if likely else Level.NOTE
             then = f"with {mode} it raises an error"
         yield Differing(
             rule=rule,
-            framework=operation.framework,
             level=level,
             name=name.rpartition(".")[2],
-            on=operation.on,
             then=then,
             file=file,
             spot=spot,
-            always=operation.always,
             operation=operation,
             prevented=prevented if rule == "VB501" else frozenset(),
         )
@@ -275,7 +262,7 @@ def found_operations(
     if learning and not any(map(_trains_network, learning)):
         return  # networks only make features of which estimators learn: no gradient is taken
     if every and not any(event.kind == "train" for file in files for event in file.events()):
-        uses = [use for use in uses if use.always]  # nothing is trained
+        uses = [use for use in uses if use.operation.always]  # nothing is trained
     left = [
         use
         for use in uses
@@ -308,7 +295,7 @@ def found_operations(
             for use in left
             if use.rule not in found
             and id(use.file) not in included
-            and (not trained or use.framework in trained)
+            and (not trained or use.operation.framework in trained)
             and not is_test(use.file)
             and not use.file.is_notebook
             and not (trained and use.operation.model)
@@ -322,8 +309,8 @@ def found_operations(
 
 def _known(uses: Sequence[Differing]) -> list[Differing]:
     """Without models of which nothing is known but that they are loaded, where something is known."""
-    known = {use.framework for use in uses if not use.operation.alone}
-    return [use for use in uses if not (use.operation.alone and use.framework in known)]
+    known = {use.operation.framework for use in uses if not use.operation.alone}
+    return [use for use in uses if not (use.operation.alone and use.operation.framework in known)]
 
 
 def _trained_by(program: Program, uses: Sequence[Differing]) -> list[Differing]:
@@ -342,9 +329,10 @@ def _trained_by(program: Program, uses: Sequence[Differing]) -> list[Differing]:
 def _is_trained_by(use: Differing, program: Program, modes: set[str]) -> bool:
     """An export to TensorFlow beside a training in PyTorch trains nothing; what is never moved to a GPU, and
     what the program's mode prevents, does not differ."""
-    if use.framework == "tensorflow" and program.training and program.training.event.name == "backward()":
+    operation, training = use.operation, program.training
+    if operation.framework == "tensorflow" and training and training.event.name == "backward()":
         return False
-    return (use.always or _may_use_gpu(program, use.framework)) and not modes & use.prevented
+    return (operation.always or _may_use_gpu(program, operation.framework)) and not modes & use.prevented
 
 
 def _rank(use: Differing) -> tuple[bool, int, bool]:
@@ -372,7 +360,7 @@ def _together(
 def _counted(uses: Sequence[Differing]) -> str:
     """`Conv2d (2) differ on CUDA tensors, gather (1) in the gradient on CUDA`: the most frequent first."""
     where: dict[str, list[str]] = {}
-    counts = Counter((use.name, use.on) for use in uses)
+    counts = Counter((use.name, use.operation.on) for use in uses)
     for (name, on), count in counts.most_common():
         where.setdefault(on, []).append(f"{name} ({count})")
     (on, first), *others = where.items()
