@@ -148,17 +148,13 @@ def beside(root: Path, module: str) -> str:
 def read(root: Path, path: str) -> bytes | Note:
     """A file's bytes, or why they are not looked at."""
     try:
-        descriptor = os.open(root / path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError as error:
-        return Note(path=path, text=f"cannot be read: {error.strerror}")
-    with os.fdopen(descriptor, "rb") as file:
-        try:
-            found = os.fstat(descriptor)
+        with open(root / path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 return Note(path=path, text="is not a regular file; left out")
             if found.st_size > LARGEST_BYTES:
                 size = f"{found.st_size / 1e6:.0f} MB"
                 return Note(path=path, text=f"has {size}, more than {LARGEST_BYTES / 1e6:.0f}; left out")
             return file.read()
-        except OSError as error:
-            return Note(path=path, text=f"cannot be read: {error.strerror}")
+    except OSError as error:
+        return Note(path=path, text=f"cannot be read: {error.strerror}")

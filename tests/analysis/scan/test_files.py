@@ -55,6 +55,12 @@ def test_what_would_block_is_not_opened_for_reading(tmp_path):
     assert note.text == "is not a regular file; left out"
 
 
+def test_a_folder_with_the_name_of_a_file_is_noted(tmp_path):
+    (tmp_path / "pyproject.toml").mkdir()
+    note = read(tmp_path, "pyproject.toml")
+    assert note == Note(path="pyproject.toml", text="cannot be read: Is a directory")
+
+
 def test_enormous_files_are_left_out(tmp_path):
     with (tmp_path / "big.py").open("wb") as file:
         file.truncate(files.LARGEST_BYTES + 1)
