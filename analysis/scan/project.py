@@ -53,15 +53,9 @@ LARGE = 200_000
 OPTION = re.compile(r"""\b(\w{4,})["']?[ \t]*:[ \t]*([^\s,}\]\#]*)""")
 TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 COMMANDS = ("pyproject.toml", "setup.cfg", "setup.py")
-FRAMEWORKS = {
-    "torch": "torch",
-    "tensorflow": "tensorflow",
-    "tensorflow-cpu": "tensorflow",
-    "tensorflow-gpu": "tensorflow",
-    "albumentations": "albumentations",
-    "transformers": "transformers",
-    "timm": "timm",
-}
+FRAMEWORKS = {name: name for name in ("torch", "tensorflow", "albumentations", "transformers", "timm")} | {
+    "tensorflow-cpu": "tensorflow", "tensorflow-gpu": "tensorflow"
+}  # fmt: skip
 COMPILED = frozenset(("c", "cc", "cpp", "cu", "pyx", "pxd", "pyc", "pyd", "pyi", "so", "proto", "ui"))
 PART = re.compile(r"[A-Za-z_]\w*(?=/?\s*$|/|\.py\b)", re.MULTILINE)
 """A part of a path at the end of a line or before a slash."""

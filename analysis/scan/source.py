@@ -4,11 +4,13 @@ Nothing here raises for bad input: what cannot be read is said in words."""
 
 from __future__ import annotations
 
+import ast
 import codecs
 import io
 import json
 import re
 import tokenize
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -74,14 +76,12 @@ def notebook_cells(data: bytes) -> list[Cell]:
         notebook = json.loads(decode(data))
     except (ValueError, RecursionError):
         raise UnreadableError("is not JSON, so not a notebook; left out") from None
-    cells = notebook.get("cells") if isinstance(notebook, dict) else None
-    if cells is None and isinstance(notebook, dict):  # format 3
-        sheets = notebook.get("worksheets")
-        cells = (
-            sheets[0].get("cells")
-            if isinstance(sheets, list) and sheets and isinstance(sheets[0], dict)
-            else None
-        )
+    cells = None
+    match notebook:
+        case {"cells": cells} if cells is not None:
+            pass
+        case {"worksheets": [{"cells": cells}, *_]}:  # format 3
+            pass
     if not isinstance(cells, list):
         raise UnreadableError("has no cells, so it is not a notebook; left out")
     if language := _other_language(notebook.get("metadata")):
@@ -127,6 +127,14 @@ def _without_magic(line: str) -> str:
         return f"{value[1]}None"
     magic = _MAGIC.match(line)
     return f"{magic[1]}pass" if magic else line
+
+
+def parsed(text: str) -> ast.Module:
+    """The syntax tree, without the warnings that are about their code: invalid escapes and the like. Raises
+    what ast.parse does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
 
 
 def comments(text: str) -> list[tuple[int, str]]:

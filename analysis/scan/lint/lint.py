@@ -6,7 +6,6 @@ import ast
 import dataclasses
 import gc
 import re
-import warnings
 from pathlib import PurePosixPath
 
 from analysis.scan.lint.collect import Collector
@@ -31,6 +30,7 @@ from analysis.scan.source import (
     comments,
     decode_python,
     notebook_cells,
+    parsed,
     plain_f_strings,
 )
 
@@ -173,14 +173,12 @@ def _parse(facts: FileFacts, cell: Cell) -> ast.Module | None:
     where = f"cell {cell.number}, " if cell.number else ""
     tree: ast.Module | None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of their code: invalid escapes and the like
-            try:
-                tree = ast.parse(cell.text)
-            except SyntaxError as error:
-                if not error.msg.startswith("f-string"):
-                    raise
-                tree = ast.parse(plain_f_strings(cell.text))
+        try:
+            tree = parsed(cell.text)
+        except SyntaxError as error:
+            if not error.msg.startswith("f-string"):
+                raise
+            tree = parsed(plain_f_strings(cell.text))
     except SyntaxError as error:
         text = f"{where}line {error.lineno}: {error.msg}; not linted"
         if "async" in cell.text and (tree := _parse_older(without_async_names(cell.text))):
@@ -218,9 +216,7 @@ def _keep_lines(facts: FileFacts, text: str) -> None:
 
 def _parse_older(text: str) -> ast.Module | None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
+        return parsed(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

@@ -8,13 +8,13 @@ import configparser
 import json
 import re
 import tomllib
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from packaging.utils import canonicalize_name
 
 from analysis.scan.requirements.listed import Stated, is_exact, requirement
+from analysis.scan.source import parsed
 
 _LISTS = re.compile(r"^(?:\[options|[^#\n]*dependenc)", re.MULTILINE)  # of setup.cfg, of pyproject.toml
 
@@ -32,16 +32,14 @@ def pyproject(text: str) -> Iterator[Stated]:
     lists += _table(data, "tool", "pdm", "dev-dependencies").values()
     lists += [_table(data, "tool", "uv").get("dev-dependencies")]
     lists += [_table(data, "tool", "flit", "metadata").get("requires")]
-    for environment in _table(data, "tool", "hatch", "envs").values():
-        if isinstance(environment, dict):
-            lists += [environment.get("dependencies"), environment.get("extra-dependencies")]
+    for environment in map(_table, _table(data, "tool", "hatch", "envs").values()):
+        lists += [environment.get("dependencies"), environment.get("extra-dependencies")]
     for entries in lists:
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, str) and (found := requirement(entry, _entry_line(text, entry))):
                 yield found
     pixi = _table(data, "tool", "pixi")
-    features = [entry for entry in _table(pixi, "feature").values() if isinstance(entry, dict)]
-    for part in (pixi, *features):
+    for part in (pixi, *_table(pixi, "feature").values()):
         for name in ("dependencies", "pypi-dependencies"):
             yield from _by_name(text, _table(part, name), caret=False)
     poetry = _table(data, "tool", "poetry")
@@ -86,13 +84,10 @@ def toml_lock(text: str) -> Iterator[Stated]:
     lines = _lines_of(text, re.finditer(r'^name = "([^"]+)"', text, re.MULTILINE))
     packages = _toml(text).get("package")
     for package in packages if isinstance(packages, list) else ():
-        name, version = (
-            (package.get("name"), package.get("version")) if isinstance(package, dict) else (None, None)
-        )
-        if isinstance(name, str) and isinstance(version, str):
-            source = package.get("source")
-            if isinstance(source, dict) and (source.keys() & {"editable", "virtual"}):
-                continue
+        known = _table(package)
+        name, version = known.get("name"), known.get("version")
+        is_itself = _table(known, "source").keys() & {"editable", "virtual"}
+        if isinstance(name, str) and isinstance(version, str) and not is_itself:
             yield Stated(canonicalize_name(name), f"=={version}", True, lines.get(name, 1))
 
 
@@ -131,16 +126,10 @@ def setup_py(text: str) -> Iterator[Stated]:
     """The arguments of setup(), by the syntax tree; names of lists at the top level are followed, nothing is
     run."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
+        tree = parsed(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = (
-            f"line {error.lineno}: {error.msg}"
-            if isinstance(error, SyntaxError)
-            else str(error) or "is nested too deeply"
-        )
-        raise ManifestError(line) from None
+        at = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
+        raise ManifestError(at or "is nested too deeply") from None
     values = {
         target.id: node.value
         for node in tree.body
@@ -180,10 +169,7 @@ def _strings(node: ast.expr | None, values: dict[str, ast.expr], depth: int) -> 
             for line in text.splitlines():
                 if found := requirement(line.strip(), node.lineno):
                     yield found
-        case ast.List(elts=inner) | ast.Tuple(elts=inner):
-            for element in inner:
-                yield from _strings(element, values, depth + 1)
-        case ast.Dict(values=inner):
+        case ast.List(elts=inner) | ast.Tuple(elts=inner) | ast.Dict(values=inner):
             for element in inner:
                 yield from _strings(element, values, depth + 1)
         case ast.BinOp(left=left, right=right):

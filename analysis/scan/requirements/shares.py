@@ -120,11 +120,5 @@ def requirements_finding(scan: Scan | None) -> Finding:
 
 def _finding(verdict: Verdict, why: str, numbers: dict[str, Any], table: str = "requirements") -> Finding:
     return Finding(
-        id="F6",
-        workload="",
-        statement=STATEMENT,
-        verdict=verdict,
-        why=why,
-        numbers=numbers,
-        table=table,
+        id="F6", workload="", statement=STATEMENT, verdict=verdict, why=why, numbers=numbers, table=table
     )
