@@ -9,7 +9,7 @@ import ast
 import itertools
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 from analysis.scan.lint import expressions
 from analysis.scan.lint.facts import MAIN, Event, spot
@@ -352,10 +352,7 @@ HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
     ast.Compare: expressions.compare,
     ast.BinOp: expressions.binary,
     ast.UnaryOp: expressions.unary,
-    ast.ListComp: expressions.comprehension,
-    ast.GeneratorExp: expressions.comprehension,
-    ast.DictComp: expressions.comprehension,
-    ast.SetComp: expressions.comprehension,
+    **dict.fromkeys(get_args(expressions.Comprehension), expressions.comprehension),
     ast.Lambda: expressions.function,
     ast.FormattedValue: expressions.formatted,
     ast.Constant: expressions.constant,

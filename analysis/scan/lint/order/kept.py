@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from analysis.scan.lint.syntax.arguments import given_to, last
+from analysis.scan.lint.syntax.arguments import callee, given_to, last
 from analysis.scan.lint.syntax.tree import all_of, names_in, nodes_in
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import WORDS
@@ -79,11 +79,12 @@ def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
                 yield named(node.target)
         elif isinstance(node, ast.Assign):
             target = node.targets[0]
+            name = named(target)
             if isinstance(target, ast.Subscript):
-                if _counts(node.value) or (isinstance(node.value, ast.Name) and node.value.id in counted):
+                if "len" in names_in(node.value) or _is_any(node.value, counted):
                     yield ""  # the next number for the next name
-            elif _is_table(node.value) and mentions(node.value, named(target)) and not _is_log(target):
-                yield named(target)
+            elif callee(node.value) in TABLES and mentions(node.value, name) and not LOGS.search(name):
+                yield name  # `table = pd.concat([table, rows])`
 
 
 def _others(body: list[ast.stmt], inside: set[str]) -> set[str]:
@@ -147,8 +148,7 @@ def _counters(node: ast.For | ast.AsyncFor) -> set[str]:
         for inner in all_of(ast.AugAssign, *node.body)
         if isinstance(inner.value, ast.Constant)
     } - bound_in(node.body)
-    is_enumerated = isinstance(node.iter, ast.Call) and last(node.iter.func) == "enumerate"
-    if is_enumerated and isinstance(node.target, ast.Tuple):
+    if callee(node.iter) == "enumerate" and isinstance(node.target, ast.Tuple):
         found.add(named(node.target.elts[0]))
     if indexed(node):
         found.add(named(node.target))
@@ -191,9 +191,7 @@ def _is_any(value: ast.expr, names: set[str]) -> bool:
 
 def _makes_name(value: ast.expr) -> bool:
     """Of a file: by its pieces."""
-    return makes_text(value) or (
-        isinstance(value, ast.Call) and last(value.func) in ("join", "format", "Path")
-    )
+    return makes_text(value) or callee(value) in ("join", "format", "Path")
 
 
 def _names(value: ast.AST, listed: str = "") -> set[str]:
@@ -213,15 +211,6 @@ def bound_in(body: list[ast.stmt]) -> set[str]:
     for block in all_of(ast.With, *body):
         found |= {named(item.optional_vars) for item in block.items if item.optional_vars}
     return found - {""}
-
-
-def _is_log(target: ast.expr) -> bool:
-    return bool(LOGS.search(named(target)))
-
-
-def _is_table(value: ast.expr) -> bool:
-    """`pd.concat([table, rows])`, `np.vstack((table, row))`."""
-    return isinstance(value, ast.Call) and last(value.func) in TABLES
 
 
 def sorts(body: list[ast.stmt]) -> bool:
@@ -268,19 +257,13 @@ def is_unused(node: ast.expr) -> bool:
     while isinstance(node, ast.Call) and node.args and last(node.func).lower() in BARS | {"list", "tuple"}:
         node = node.args[0]
     return isinstance(node, ast.Call) and (
-        is_mapping(node)
-        or last(node.func) in ("listdir", "glob", "iglob")
-        or (isinstance(node.func, ast.Call) and last(node.func.func) == "Parallel")
+        is_mapping(node) or last(node.func) in ("listdir", "glob", "iglob") or callee(node.func) == "Parallel"
     )
 
 
 def is_numbering(node: ast.expr) -> TypeGuard[ast.DictComp]:
     """`{name: number for number, name in enumerate(names)}`."""
-    return (
-        isinstance(node, ast.DictComp)
-        and isinstance(node.generators[0].iter, ast.Call)
-        and last(node.generators[0].iter.func) == "enumerate"
-    )
+    return isinstance(node, ast.DictComp) and callee(node.generators[0].iter) == "enumerate"
 
 
 def makes_text(value: ast.expr) -> bool:
@@ -288,14 +271,10 @@ def makes_text(value: ast.expr) -> bool:
     if isinstance(value, ast.ListComp):
         return makes_text(value.elt)
     if isinstance(value, ast.Subscript):
-        return isinstance(value.value, ast.Call) and last(value.value.func) in ("split", "rsplit")
+        return callee(value.value) in ("split", "rsplit")
     if isinstance(value, ast.BinOp):
         return isinstance(value.op, ast.Add) and (makes_text(value.left) or makes_text(value.right))
-    return isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Call) and last(value.func) == "str")
-
-
-def _counts(value: ast.expr) -> bool:
-    return "len" in names_in(value)
+    return isinstance(value, ast.JoinedStr) or callee(value) == "str"
 
 
 def named(node: ast.expr) -> str:

@@ -58,7 +58,7 @@ from analysis.scan.lint.order.sources import (
     walked,
 )
 from analysis.scan.lint.order.tables import Tables, items_named, tabled
-from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.syntax.arguments import callee, last
 from analysis.scan.lint.syntax.tree import all_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import is_own
@@ -171,8 +171,7 @@ class DataOrder:
         """Says whether what is looped over is in no order that is kept."""
         found = self._unordered(steps_of(node.iter))
         counter = node.target.elts[0] if isinstance(node.target, ast.Tuple) else node.target
-        is_counted = isinstance(node.iter, ast.Call) and last(node.iter.func) == "enumerate"
-        counted = named(iterated(node.iter)) if is_counted else indexed(node)
+        counted = named(iterated(node.iter)) if callee(node.iter) == "enumerate" else indexed(node)
         self.decisive.begins(named(counter), counted if counted in self.pending else "")
         if (name := indexed(node)) in self.pending:
             if not any(mentions(each, name) for each in node.body):
@@ -248,17 +247,19 @@ class DataOrder:
     def called(self, node: ast.Call, name: str | None) -> bool:
         """Says whether the order of the arguments is free; reports a listing whose order is kept."""
         function = node.func
+        method, owner = (
+            (function.attr, named(function.value)) if isinstance(function, ast.Attribute) else ("", "")
+        )
         self.results.called(name, keeps=not self._free)
         self.sets.called(node)
         self.queries.called(node)
-        if isinstance(function, ast.Attribute) and function.attr in SORTING_METHODS:
-            self.pending.pop(named(function.value), None)
-            self.results.sorted(named(function.value))
+        if method in SORTING_METHODS:
+            self.pending.pop(owner, None)
+            self.results.sorted(owner)
         if not self._free and (tied := self.sets.tied(node, name)):
             self._report(FROM_SET, node, tied)
         is_sorting = name in SORTING or bool(SORTER.search(last(function)))
-        is_free = isinstance(function, ast.Attribute) and function.attr in FREE_METHODS
-        if is_sorting or is_free or name in FREE:
+        if is_sorting or method in FREE_METHODS or name in FREE:
             if is_sorting:
                 self._walk.facts.sorted_attributes |= attributes_of(node)
                 for argument in node.args if name not in SETS else ():
@@ -275,15 +276,11 @@ class DataOrder:
             return False
         for item in self._tables.used(node):
             self._report(*item)
-        if (
-            isinstance(function, ast.Attribute)
-            and function.attr in APPENDING
-            and (to := named(function.value))
-        ):
+        if method in APPENDING and owner:
             for argument in node.args:
-                if function.attr == "extend" or not isinstance(argument, ast.Name):
-                    self._appended(to, argument)
-        if name not in OF_INTEREST and not (isinstance(function, ast.Attribute) and function.attr in METHODS):
+                if method == "extend" or not isinstance(argument, ast.Name):
+                    self._appended(owner, argument)
+        if name not in OF_INTEREST and method not in METHODS:
             return False
         found = self._unordered(node)
         if found and found[0] != SET and found[1] is node:

@@ -16,7 +16,7 @@ from analysis.scan.lint.order.kept import (
     named,
     numbered,
 )
-from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.syntax.arguments import callee, last
 from analysis.scan.lint.syntax.tree import all_of, nodes_in, nodes_of, stored_in
 
 COUNTING = frozenset(("len", "sorted", "set", "print")) | BARS
@@ -57,8 +57,8 @@ def _keeps(function: ast.FunctionDef, name: str, seen: set[str]) -> bool:
 
 def _begins(made: ast.ListComp, name: str) -> bool:
     """`[pool.submit(work, each) for each in names]`: jobs, whose results may be nobody's."""
-    is_job = isinstance(made.elt, ast.Call) and last(made.elt.func) in SUBMITTING
-    return is_job and len(made.generators) == 1 and named(made.generators[0].iter) == name
+    is_job = callee(made.elt) in SUBMITTING and len(made.generators) == 1
+    return is_job and named(made.generators[0].iter) == name
 
 
 def _harmless(node: ast.AST, name: str) -> Iterator[ast.AST]:

@@ -7,7 +7,7 @@ import re
 from typing import Any, NamedTuple
 
 from analysis.scan.lint.order.queries import ASKING, GIVING, READERS
-from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.syntax.arguments import callee, last
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import WORDS
 from analysis.scan.results import Level
@@ -148,6 +148,6 @@ def described(rule: str, node: Any, text: str, looped: bool = False) -> tuple[st
         UNORDERED: f"{text} gives results as they become ready, and that order is kept",
         QUERY: f"without ORDER BY {text} may give rows in any order, and the order is kept",
     }[rule]
-    plain = isinstance(node, ast.Call) and last(node.func) in ("list", "tuple")
+    plain = callee(node) in ("list", "tuple")
     handed_on = not looped and (rule == LISTING or (rule == FROM_SET and plain))
     return rule, node, why, Level.NOTE if handed_on else None

@@ -4,8 +4,9 @@ throughout, and seeds that are none, `random_state=SEED` where SEED is None."""
 from __future__ import annotations
 
 import ast
+import operator
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from analysis.scan.lint.syntax.bindings import is_main_guard
 from analysis.scan.lint.syntax.tree import nodes_in
@@ -13,6 +14,13 @@ from analysis.scan.lint.vocabulary import SEEDS_OF_VARIATES
 
 Known = dict[str, object]
 _UNKNOWN = object()
+_SAME: dict[type, Callable[[object, object], bool]] = {
+    **dict.fromkeys((ast.Eq, ast.Is), operator.eq),
+    **dict.fromkeys((ast.NotEq, ast.IsNot), operator.ne),
+}
+_IN_ORDER: dict[type, Callable[[float, float], bool]] = {
+    ast.Gt: operator.gt, ast.Lt: operator.lt, ast.GtE: operator.ge, ast.LtE: operator.le
+}  # fmt: skip
 
 
 def apply_constants(body: Sequence[ast.stmt]) -> None:
@@ -109,24 +117,10 @@ def _value(node: ast.expr, known: Known) -> object:
 def _compared(left: object, kind: ast.cmpop, right: object) -> bool | None:
     if left is _UNKNOWN or right is _UNKNOWN:
         return None
-    match kind:
-        case ast.Eq() | ast.Is():
-            return left == right
-        case ast.NotEq() | ast.IsNot():
-            return left != right
-        case ast.In() if isinstance(right, tuple):
-            return left in right
-        case ast.NotIn() if isinstance(right, tuple):
-            return left not in right
-    if not isinstance(left, int | float) or not isinstance(right, int | float):
-        return None
-    match kind:
-        case ast.Gt():
-            return left > right
-        case ast.Lt():
-            return left < right
-        case ast.GtE():
-            return left >= right
-        case ast.LtE():
-            return left <= right
+    if same := _SAME.get(type(kind)):
+        return same(left, right)
+    if isinstance(kind, ast.In | ast.NotIn):
+        return (left in right) == isinstance(kind, ast.In) if isinstance(right, tuple) else None
+    if isinstance(left, int | float) and isinstance(right, int | float):
+        return _IN_ORDER[type(kind)](left, right)
     return None

@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from analysis.scan.lint.syntax.arguments import last, lines_of, root
+from analysis.scan.lint.syntax.arguments import callee, last, lines_of, root
+from analysis.scan.lint.syntax.choices import Function
 from analysis.scan.lint.syntax.tree import all_of, nodes_in, nodes_of
 from analysis.scan.lint.vocabulary import WORDS
 
@@ -33,19 +34,14 @@ COUNTING = WORDS["telling"]
 
 
 def shown_lines(
-    body: Sequence[ast.stmt],
-    kept_in_order: Callable[[list[ast.stmt]], Iterator[str]],
-    *,
-    is_notebook: bool,
+    body: Sequence[ast.stmt], kept_in_order: Callable[[list[ast.stmt]], Iterator[str]], *, is_notebook: bool
 ) -> set[int]:
     """The lines of assignments to names that are only read to show something, or in the name of a file, of
     what is shown at once, of what loops go over that keep its order only for that, and of what answers those
     who ask a service."""
     lines: set[int] = set()
     for function in body:
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and any(
-            map(_asks, function.decorator_list)
-        ):
+        if isinstance(function, Function) and any(map(_asks, function.decorator_list)):
             lines.update(lines_of(function))
     for place, scope in enumerate(_scopes(body)):
         is_closed = is_notebook or place > 0  # no other file reads its names
@@ -90,7 +86,7 @@ def shown_lines(
 
 def _asks(decorator: ast.expr) -> bool:
     """`@app.get("/history")`."""
-    return isinstance(decorator, ast.Call) and last(decorator.func) == "get"
+    return callee(decorator) == "get"
 
 
 def _names(target: ast.expr) -> list[str]:
@@ -107,7 +103,7 @@ def _only_reads(value: ast.expr) -> bool:
 
 def _resamples(value: ast.expr) -> bool:
     """`SMOTE().fit_resample(x, y)`."""
-    return isinstance(value, ast.Call) and last(value.func) in ("fit_resample", "fit_sample")
+    return callee(value) in ("fit_resample", "fit_sample")
 
 
 def _shown_at_once(node: ast.AST) -> Iterator[ast.expr]:
@@ -139,7 +135,7 @@ def _scopes(body: Sequence[ast.stmt]) -> Iterator[list[ast.AST]]:
     every = [*nodes_in(body)]
     yield every
     for node in every:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, Function):
             yield nodes_of(node)
 
 

@@ -194,11 +194,8 @@ def compared(to: Walk, test: ast.expr) -> None:
     if "selects" in to.facts.flags or to.facts.selecting.isdisjoint(lines_of(test)):
         return
     for node in nodes_of(test):
-        if (
-            (isinstance(node, ast.Name) and BEST.search(node.id))
-            or (isinstance(node, ast.Attribute) and BEST.search(node.attr))
-            or (isinstance(node, ast.Constant) and isinstance(node.value, str) and BEST.search(node.value))
-        ):
+        said = constant(node) if isinstance(node, ast.Constant) else last(node)
+        if isinstance(said, str) and BEST.search(said):
             to.facts.flags.add("selects")
 
 

@@ -26,6 +26,8 @@ DRAWN = re.compile(r"rand|sample|generate|synth|make_|batch$", re.IGNORECASE)
 """Functions that may give something else each time."""
 PART = re.compile(r"rand|split|fold|subset|next\(|phase|mode", re.IGNORECASE)
 """What may be a part of data."""
+FIXING = frozenset(("cache", "take", "skip"))
+"""Methods after which the order stays."""
 ALIKE = frozenset(
     ("shuffle", "batch_size", "num_workers", "drop_last", "pin_memory", "collate_fn", "persistent_workers",
      "seed", "prefetch_factor", "worker_init_fn", "generator", "transform", "augment")
@@ -107,7 +109,8 @@ class Parts:
                 self._to.report("VB603", call, why)
         if target and target.isidentifier():
             if _is_shuffled(value) or (
-                _base(value) in self._shuffled and not _has(value, ("cache", "take", "skip"))
+                _base(value) in self._shuffled
+                and FIXING.isdisjoint(last(call.func) for call in all_of(ast.Call, value))
             ):
                 self._shuffled.add(target)
             else:
@@ -122,14 +125,10 @@ def _base(value: ast.expr) -> str:
     return value.id if isinstance(value, ast.Name) else ""
 
 
-def _has(value: ast.expr, methods: Sequence[str]) -> bool:
-    return any(last(call.func) in methods for call in all_of(ast.Call, value))
-
-
 def _is_shuffled(value: ast.expr) -> bool:
     """`rows.map(f).shuffle(9).batch(2)`: for each time that it is gone through."""
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        if value.func.attr in ("cache", "take", "skip"):
+        if value.func.attr in FIXING:
             return False
         if FROM_FOLDER.search(value.func.attr):
             break
