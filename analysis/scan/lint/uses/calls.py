@@ -8,7 +8,7 @@ import re
 
 from analysis.scan.lint.facts import MAIN, TRIES, Event, spot
 from analysis.scan.lint.syntax import defaults
-from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open, last
+from analysis.scan.lint.syntax.arguments import argument, called_on, constant, dotted, is_given, is_open, last
 from analysis.scan.lint.syntax.tree import all_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import (
@@ -24,15 +24,7 @@ from analysis.scan.lint.uses import (
     training,
 )
 from analysis.scan.lint.validation import evaluation
-from analysis.scan.lint.vocabulary import (
-    ALL,
-    IF_GIVEN,
-    NO_DEFAULT,
-    WORDS,
-    is_own,
-    seeded_by,
-    seeds_by_name,
-)
+from analysis.scan.lint.vocabulary import ALL, IF_GIVEN, NO_DEFAULT, WORDS, is_own, seeded_by, seeds_by_name
 
 INTEROP_THREADS = "torch.set_num_interop_threads"
 TORCH_THREADS = frozenset(("torch.set_num_threads", INTEROP_THREADS))
@@ -70,6 +62,7 @@ OF_A_TEST = re.compile(
     r"|(?:self|quick|smoke|sanity)[ -](?:test|check)",
     re.IGNORECASE,
 )
+"""`Testing filters...`, `All tests passed`."""
 USUAL_METHODS = WORDS["usual_methods"]
 """Methods that are rarely those of a project's classes."""
 RUNS_MAIN = frozenset(("tensorflow.app.run", "absl.app.run", "fire.Fire"))
@@ -82,7 +75,6 @@ CALLED_LATER = frozenset(("function", "func", "fn", "main", "objective", "target
 """Keywords whose functions are called, as those of arguments without keywords are."""
 RUNNING = re.compile(r"(?:Thread|Process)$")
 """Classes whose method `run` is called."""
-LOADERS = WORDS["loaders"]
 REGISTERS = re.compile(r"^_*register(?!\w*serializable)|_register$", re.IGNORECASE)
 REGISTERING = WORDS["registering"]
 ENVIRONMENT = re.compile(r"(?:^|[._])env\w{0,9}(?:$|[.\[])", re.IGNORECASE)
@@ -126,7 +118,8 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     if attribute:
         _by_attribute(to, node, attribute, name)
     method = last(function)
-    if method == "print" and to.events is to.facts.scopes.get(MAIN) and any(map(_says_test, node.args)):
+    is_printed = method == "print" and to.events is to.facts.scopes.get(MAIN)
+    if is_printed and any(OF_A_TEST.search(str(constant(each))) for each in node.args):
         to.facts.flags.add(TRIES)
     if (
         method in LOADING
@@ -142,7 +135,9 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         to.facts.flags.add("reports")
     elif method in SHOWING or (to.facts.is_notebook and not to.scope and SHOWS.search(method)):
         to.facts.shown.append(node.lineno)
-    elif (attribute and method in WRITING and not _copies(node)) or WRITER.match(method):
+    elif (
+        attribute and method in WRITING and (method != "copy" or node.args)  # `table.copy()` is no file's
+    ) or WRITER.match(method):
         to.facts.flags |= {"writes"} if method == "fit" else {"writes", "saves"}
         to.facts.written.append(node.lineno)
     if constant(argument(node, "do_sample")) is True:
@@ -154,8 +149,8 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         to.facts.flags.add("loss on the CPU")
     chosen.handed_on(to, node)
     counts.composed(to, node)
-    devices.called(to, node, name, attribute)
-    pools.inferred(to, node, name, attribute)
+    devices.called(to, node, name or "", attribute)
+    pools.inferred(to, node, name or "", attribute)
     defaults.of_call(to, node)
     evaluation.called(to, node, name, attribute)
 
@@ -171,9 +166,8 @@ def _may_be_mode(to: Walk, node: ast.Call, name: str | None, attribute: str) -> 
         or node.keywords
         or (name or "@").partition("@")[0]
         or "()" in str(name)
+        or dotted(node.func) == "self"
     ):
-        return False
-    if dotted(node.func) == "self":
         return False
     event = Event("method", attribute, spot(node)) if name is None else Event("call", name, spot(node))
     to.facts.perhaps_modes.append((dotted(node.func), to.events, event))
@@ -194,21 +188,11 @@ def _names_metric(value: ast.expr) -> bool:
     )
 
 
-def _says_test(value: ast.expr) -> bool:
-    """`"Testing filters..."`, `"All tests passed"`."""
-    return isinstance(value, ast.Constant) and bool(OF_A_TEST.search(str(value.value)))
-
-
-def _copies(node: ast.Call) -> bool:
-    """`table.copy()`, which is no file's."""
-    return last(node.func) == "copy" and not node.args
-
-
 def _is_on_cpu(to: Walk, value: ast.expr) -> bool:
     """`predictions.cpu()`, or a name that was given such a value last."""
     if isinstance(value, ast.Name):
         return value.id in to.facts.on_cpu
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "cpu"
+    return called_on(value, ("cpu",)) is not None
 
 
 def moved(to: Walk, target: ast.Name, value: ast.expr) -> None:
@@ -276,7 +260,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
     chosen.by_parameter(to, node, name)
     chosen.offered(to, node, name)
     settings.queued(to, node, name)
-    if name in LOADERS:
+    if name in settings.LOADERS:
         counts.loader(to, node, name)
     elif name in SPLITS:
         if not is_given(node, "generator"):
@@ -373,7 +357,9 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         pass
     elif attribute == "restore" and "session" in facts.flags:
         to.event("loaded", "", node)
-    elif attribute == "cuda" or (attribute in ("to", "device") and _says_cuda(node)):
+    elif attribute == "cuda" or (
+        attribute in ("to", "device") and any(devices.is_gpu(constant(each)) for each in node.args)
+    ):
         facts.flags.add("cuda")
     elif attribute == "sample" and ACTION_SPACE.search(dotted(node.func)):
         to.event("draw", "action space", node, f"{dotted(node.func)}.sample")
@@ -388,7 +374,3 @@ def _option(node: ast.Call) -> str:
     return next(
         (text for a in node.args if isinstance(text := constant(a), str) and "seed" in text.lower()), ""
     )
-
-
-def _says_cuda(node: ast.Call) -> bool:
-    return any(devices.is_gpu(constant(each)) for each in node.args)

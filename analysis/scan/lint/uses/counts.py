@@ -89,15 +89,12 @@ def _number(to: Walk, value: ast.expr | None) -> str:
 
 
 def _of_machine(to: Walk, node: ast.AST) -> bool:
-    for inner in nodes_of(node):
-        if isinstance(inner, ast.Call) and to.names.resolve(inner.func) in COUNTS_OF_THE_MACHINE:
-            return True
-        if isinstance(inner, ast.Name | ast.Attribute) and (
-            last(inner) in to.facts.counted
-            or (to.names.resolve(inner) or "").removesuffix("()") in COUNTS_OF_THE_MACHINE
-        ):
-            return True
-    return False
+    return any(
+        last(inner) in to.facts.counted
+        or (to.names.resolve(inner) or "").removesuffix("()") in COUNTS_OF_THE_MACHINE
+        for inner in nodes_of(node)
+        if isinstance(inner, ast.Name | ast.Attribute)
+    )
 
 
 def _of_gpus(to: Walk, node: ast.expr) -> bool:

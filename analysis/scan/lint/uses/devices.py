@@ -7,7 +7,7 @@ import re
 from functools import partial
 from typing import Any
 
-from analysis.scan.lint.syntax.arguments import argument, constant, last
+from analysis.scan.lint.syntax.arguments import argument, callee, constant, last
 from analysis.scan.lint.syntax.defaults import default
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import WORDS
@@ -43,7 +43,6 @@ STARTS_PROCESSES = "torch.distributed.init_process_group"
 OF_XLA = frozenset(("torch_xla.core.xla_model.xla_device", "torch_xla.device"))
 OF_CUDNN = frozenset(("keras.layers.CuDNNLSTM", "keras.layers.CuDNNGRU"))
 """They raise an error where there is no GPU, and so do layers of cuDNN."""
-QUANTIZED = frozenset(("load_in_4bit",))
 ARGUMENTS = re.compile(
     r"^(?:transformers|trl|setfit|sentence_transformers)\.(?:\w+\.)*(?!TF)\w*(?:Arguments|Config)$"
 )
@@ -74,7 +73,8 @@ def pins(to: Walk, context: ast.expr) -> bool:
     )
 
 
-def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
+def called(to: Walk, node: ast.Call, name: str, attribute: str) -> None:
+    """One call; `name` is "" where it is unknown."""
     if attribute in ("is_available", "list_physical_devices", "device_count") or _is_option(node, attribute):
         to.facts.flags.add(ASKS)
     elif _needs(to, node, name, attribute):
@@ -86,12 +86,12 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
         to.facts.flags.add("cuda")
     function = last(node.func)
     of_cpu = name == "torch.device" and _is_without_cuda(argument(node, "type", 0))
-    if of_cpu or _trains_on_cpu(node, name or ""):
+    if of_cpu or _trains_on_cpu(node, name):
         to.facts.flags.add(ON_CPU)
     elif (
         (function == "to" and any(_is_device(to, each) for each in _values(node)))
         or MOVING.search(function)
-        or (name or "").startswith(
+        or name.startswith(
             ("torch.cuda.set_", "torch.set_default_device", "torch.nn.parallel.", "torch.nn.DataParallel")
         )
         or any(k.arg in DEVICE_ARGUMENTS and _is_device(to, k.value) for k in node.keywords)
@@ -99,9 +99,9 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
         to.event("moved", "", node)
     elif name:
         of_library(to, name)
-    if (name or "").endswith(".set_visible_devices") and _hides(node):
+    if name.endswith(".set_visible_devices") and _hides(node):
         to.facts.flags.add("no GPU")
-    if (name or "").startswith("torch.set_default_"):
+    if name.startswith("torch.set_default_"):
         to.facts.flags.add(ELSEWHERE_BY_DEFAULT)
 
 
@@ -200,7 +200,7 @@ def _is_option(node: ast.Call, attribute: str) -> bool:
     )
 
 
-def _needs(to: Walk, node: ast.Call, name: str | None, attribute: str) -> bool:
+def _needs(to: Walk, node: ast.Call, name: str, attribute: str) -> bool:
     """`model.cuda()`, `model.to("cuda")`, `torch.device("cuda")`, `Trainer(gpus=1)`, `load_in_4bit`."""
     if (attribute == "cuda" and not node.keywords) or name in ONLY_WITH_GPU:
         return True
@@ -219,18 +219,18 @@ def _needs(to: Walk, node: ast.Call, name: str | None, attribute: str) -> bool:
             or (isinstance(each, ast.Name) and f"{to.scope}:{each.id}" in to.facts.on_gpu)
             for each in _values(node)
         )
-    if (name or "").startswith("sentence_transformers."):
+    if name.startswith("sentence_transformers."):
         return is_gpu(constant(argument(node, "device", 2)))
-    if (name or "").startswith("ultralytics."):
+    if name.startswith("ultralytics."):
         device = constant(argument(node, "device"))  # 0, "0,1", [0, 1]; with -1 it takes an idle GPU
         return type(device) is int or bool(re.match(r"cuda|\d|\[\d", str(device)))
-    if any(k.arg in QUANTIZED and constant(k.value) is True for k in node.keywords):
+    if (
+        constant(argument(node, "load_in_4bit")) is True
+        or (ARGUMENTS.match(name) and constant(argument(node, "fp16")) is True)
+        or (name == "accelerate.Accelerator" and constant(argument(node, "mixed_precision")) == "fp16")
+    ):
         return True
-    if ARGUMENTS.match(name or "") and constant(argument(node, "fp16")) is True:
-        return True
-    if name == "accelerate.Accelerator" and constant(argument(node, "mixed_precision")) == "fp16":
-        return True
-    if (name or "").startswith("skorch."):
+    if name.startswith("skorch."):
         return is_gpu(constant(argument(node, "device")))
     return name in ("lightning.Trainer", "lightning.Fabric") and (
         constant(argument(node, "accelerator")) in ACCELERATORS or _counts_gpus(argument(node, "gpus"))
@@ -286,7 +286,7 @@ def refused(to: Walk, node: ast.If) -> None:
 
 
 def _exits(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and last(node.value.func) == "exit"
+    return isinstance(node, ast.Expr) and callee(node.value) == "exit"
 
 
 def asserted(to: Walk, node: ast.Assert) -> None:

@@ -159,7 +159,10 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
     if generator == OWN_SOURCE:
         last = name.rpartition(".")[2]
         to.report("VB102", node, f"{last}() without a seed draws from a new generator of its own")
-    elif generator is not None and (not NO_DATA.search(to.target) or _is_shown(to, name)):
+    elif generator is not None and (
+        not NO_DATA.search(to.target)
+        or (to.target == PAUSE and name.startswith("sklearn."))  # `print(cross_val_score(model, x, y))`
+    ):
         to.facts.targets[spot(node)] = "" if to.target == PAUSE else to.target
         if to.target and AUGMENTS.match(name):
             to.augmenting.add(to.target)
@@ -219,11 +222,6 @@ def module_ends(to: Walk) -> None:
         ]
 
 
-def _is_shown(to: Walk, name: str) -> bool:
-    """`print(cross_val_score(RandomForestClassifier(), x, y))`: the result of a training is printed."""
-    return to.target == PAUSE and name.startswith("sklearn.")
-
-
 @contextmanager
 def of_no_data(to: Walk, name: str | None) -> Iterator[None]:
     """While the arguments of a call are looked at of which no data come: a pause, something to read, a
@@ -260,9 +258,7 @@ def drawn_from(node: ast.Call, name: str) -> str | None:
         return None
     if is_seeded and (RANDOM_VARIATES.match(name) or OF_GRAPHS.match(name)):
         return None
-    if _is_loaded(node, name):
-        return None
-    if STABLE_BASELINES.match(name) and is_given(node, "seed"):
+    if (STABLE_BASELINES.match(name) and is_given(node, "seed")) or _is_loaded(node, name):
         return None
     return generator
 

@@ -110,10 +110,9 @@ NETWORKS = re.compile(
 """Networks that come with weights."""
 
 
-def inferred(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
-    known = name or ""
+def inferred(to: Walk, node: ast.Call, name: str, attribute: str) -> None:
     of_sentences = attribute == "encode" and any(is_given(node, each) for each in OF_SENTENCES)
-    if COMPUTES.match(known) or of_sentences:
-        to.event("infers", known or attribute, node)
-    elif NETWORKS.match(known) and constant(argument(node, "weights", 1)) is not None:
-        to.event("infers", known, node)
+    if COMPUTES.match(name) or of_sentences:
+        to.event("infers", name or attribute, node)
+    elif NETWORKS.match(name) and constant(argument(node, "weights", 1)) is not None:
+        to.event("infers", name, node)

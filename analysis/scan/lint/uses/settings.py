@@ -54,11 +54,8 @@ def mode(to: Walk, node: ast.Call, name: str) -> bool:
             _mode_on(to, node, "warn" if mode in (1, "warn") else "torch")
     elif name == "torch.backends.cudnn.flags":
         enabled = argument(node, "enabled", 0)
-        if (
-            enabled is None
-            or constant(enabled) is False
-            or constant(argument(node, "deterministic", 2)) is True
-        ):
+        is_on = constant(argument(node, "deterministic", 2)) is True
+        if enabled is None or constant(enabled) is False or is_on:
             _mode_on(to, node, "cudnn")
     elif name == "tensorflow.config.experimental.enable_op_determinism":
         _mode_on(to, node, "tensorflow")
@@ -229,16 +226,14 @@ def without_seed(test: ast.expr) -> bool | None:
     """True where a condition holds when no seed (or generator) was given, False where it holds when one was,
     None where it is about something else."""
     match test:
-        case ast.Compare(left=name, ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
-            said = True
-        case ast.Compare(left=name, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
-            said = False
-        case ast.Compare(left=name, ops=[ast.GtE() | ast.Gt() | ast.NotEq()], comparators=[low]) if is_minus(
-            low
-        ):
-            said = False
-        case ast.Compare(left=name, ops=[ast.Lt() | ast.Eq()], comparators=[limit]) if is_minus(limit):
-            said = True
+        case ast.Compare(left=name, ops=[ast.Is() | ast.IsNot() as kind], comparators=[ast.Constant(None)]):
+            said = isinstance(kind, ast.Is)
+        case ast.Compare(
+            left=name,
+            ops=[ast.Lt() | ast.Eq() | ast.Gt() | ast.GtE() | ast.NotEq() as kind],
+            comparators=[limit],
+        ) if is_minus(limit):
+            said = isinstance(kind, ast.Lt | ast.Eq)
         case ast.UnaryOp(op=ast.Not(), operand=name):
             said = True
         case ast.Name() | ast.Attribute() as name:

@@ -89,10 +89,8 @@ def by_name(to: Walk, node: ast.Call, name: str) -> None:
         name.endswith("().train") and TRAINERS.match(name)
     ):
         to.event("train", "Trainer.train()", node)
-        to.facts.flags.add("trainer")
     elif TRAINS.match(name):
         to.event("train", "estimator" if OF_ESTIMATORS.match(name) else f"{name.rpartition('.')[2]}()", node)
-        to.facts.flags.add("trainer")
     if LOADED_FIT.match(name) and constant(argument(node, "shuffle")) is not False:
         to.event("draw", "tensorflow", node, "fit(shuffle=True) of a model that was loaded")
     if name == "tensorflow.GradientTape":
@@ -140,7 +138,6 @@ def by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) -> 
         and TRAINER.search(dotted(node.func))
     ):
         to.event("train", f"trainer.{attribute}()", node)
-        facts.flags.add("trainer")
     elif attribute == "learn" and (name or "").startswith(("stable_baselines", "sb3_contrib")):
         to.event("train", "learn()", node)
         facts.flags.add("torch")
