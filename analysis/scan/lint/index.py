@@ -66,7 +66,9 @@ class Index:
         program or by its whole name, and none of that name in the project has it."""
         found, beside = self._named(module), _beside(importer, module)
         return any(full == beside or (full == module and "." in module) for full, _ in found) and not any(
-            not file.bound or not file.bound.isdisjoint((name, UNKNOWN)) or self._has_below(f"{full}.{name}")
+            not file.bound
+            or not file.bound.isdisjoint((name, UNKNOWN))
+            or f"{full}.{name}" in self.whole_names
             for full, file in found
         )
 
@@ -97,12 +99,6 @@ class Index:
     def _ends(self) -> frozenset[str]:
         every = (name.split(".") for name in self.whole_names)
         return frozenset(".".join(parts[first:]) for parts in every for first in range(len(parts)))
-
-    def _has_below(self, name: str) -> bool:
-        """Whether there is a module or a folder of that whole name."""
-        return any(
-            full == name or full.startswith(f"{name}.") for each in self._by_last.values() for full, _ in each
-        )
 
     def packages(self, name: str, file: FileFacts) -> list[FileFacts]:
         """The packages around a module, the outermost first: an import of a.b.c runs a, then a.b, then it."""

@@ -8,12 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.facts import FileFacts, finding
 from analysis.scan.lint.lint import is_commented, is_ignored, mapped
-from analysis.scan.lint.programs.differ import (
-    differing,
-    found_operations,
-    needs_gpu,
-    note_too_old,
-)
+from analysis.scan.lint.programs.differ import differing, found_operations, needs_gpu, note_too_old
 from analysis.scan.lint.programs.followed import with_modules, with_resumed, with_trainers, without_unreached
 from analysis.scan.lint.programs.kinds import is_test
 from analysis.scan.lint.programs.measured import is_without_effect
@@ -180,7 +175,6 @@ def _of_program(program: Program, pinned: Pins) -> Iterator[LintFinding]:
 def _of_settings(program: Program) -> Iterator[LintFinding]:
     """What a program with a result sets."""
     yield from _late_settings(program)
-    yield from _late_threads(program)
     modes = (s for s in program.steps if s.event.kind == "mode" and s.event.name in ("torch", "warn"))
     mode = program.own_first(modes)
     if mode is not None and "cuda" in program.flags() and "cublas" not in program.flags():
@@ -202,6 +196,7 @@ def _measuring(program: Program) -> Iterator[LintFinding]:
 
 
 def _late_settings(program: Program) -> Iterator[LintFinding]:
+    """Variables that a library has read before, and thread counts that come after work has begun."""
     imported: dict[str, Step] = {}
     working: dict[str, Step] = {}
     in_time: set[str] = set()
@@ -222,26 +217,14 @@ def _late_settings(program: Program) -> Iterator[LintFinding]:
                 when = "first computed" if is_lazy else "was imported"
                 where = place(began[reader], step)
                 yield at("VB402", step, f"{reader} read {name} when it {when}, at {where}")
-
-
-def _late_threads(program: Program) -> Iterator[LintFinding]:
-    work: dict[str, Step] = {}
-    for step in program.flow:
-        kind, name, _, _ = step.event
-        if kind == "work":
-            work.setdefault(name, step)
-        elif kind == "threads":
-            framework = name.partition(".")[0]
-            if framework in work:
-                first = work[framework]
-                before = f"{first.event.text} at {place(first, step)} came first"
-                if framework == "tensorflow":
-                    yield at(
-                        "VB403", step, f"{before}: TensorFlow raises RuntimeError, its threads exist already"
-                    )
-                else:
-                    text = f"{before}, with the default thread count"
-                    yield at("VB403", step, text, Level.WARNING)
+        elif kind == "threads" and (first := working.get(framework := name.partition(".")[0])):
+            before = f"{first.event.text} at {place(first, step)} came first"
+            if framework == "tensorflow":
+                yield at(
+                    "VB403", step, f"{before}: TensorFlow raises RuntimeError, its threads exist already"
+                )
+            else:
+                yield at("VB403", step, f"{before}, with the default thread count", Level.WARNING)
 
 
 def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iterator[LintFinding]:

@@ -138,23 +138,18 @@ def _only_shows(program: Program) -> bool:
     return (
         program.training is None
         and "reports" not in program.file.flags
-        and any(PLANES.match(name) or name.partition(".")[0] in WINDOWS for name in _imports(program))
+        and any(
+            PLANES.match(name) or name.partition(".")[0] in WINDOWS
+            for name in (*program.file.imported.values(), *program.file.stars)
+        )
         and not PREPARING.search(program.file.path)
     )
-
-
-def _imports(program: Program) -> set[str]:
-    """What names of a program's own file stand for, and modules of which it has all."""
-    return {*program.file.imported.values(), *program.file.stars}
 
 
 def _is_of_data(file: FileFacts) -> bool:
     """Whether a file likely has to do with data: by its framework, or a library of data where it writes, or
     its name."""
-    if "writes" not in file.flags:
-        return bool(file.flags & FRAMEWORKS)
-    return bool(
-        file.flags & FRAMEWORKS
-        or file.flags & DATA_LIBRARIES
-        or OF_DATA.search(PurePosixPath(file.path).name)
+    return bool(file.flags & FRAMEWORKS) or (
+        "writes" in file.flags
+        and bool(file.flags & DATA_LIBRARIES or OF_DATA.search(PurePosixPath(file.path).name))
     )

@@ -25,7 +25,9 @@ def is_of_pictures(program: Program, step: Step) -> bool:
     if event.spot.line in file.looked_at and LOOKED_AT.match(event.text):
         return True
     if scope and scope != MAIN:
-        return _shows(file, scope) and not _trains(program, file, scope)
+        return _shows(file, scope) and not any(
+            under.event.kind == "train" for under in program.under(file, scope)
+        )
     return file.is_notebook and not scope and _is_shown_by_cell(file, event)
 
 
@@ -37,10 +39,6 @@ def _shows(file: FileFacts, scope: str) -> bool:
         and not any(line in inside for line in file.written)
         and (scope not in file.giving or bool(SHOWS.search(scope)))
     )
-
-
-def _trains(program: Program, file: FileFacts, scope: str) -> bool:
-    return any(step.event.kind == "train" for step in program.under(file, scope))
 
 
 def _is_shown_by_cell(file: FileFacts, event: Event) -> bool:

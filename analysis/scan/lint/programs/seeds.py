@@ -219,17 +219,16 @@ def _never_seeded(
     seeded = ever_seeded(program)
     replaced = _replaced(program, pinned)
     source = _source_of_seeds(program, pinned)
+    trains_torch = program.training is not None and program.training.event.name == "backward()"
     by_workers = {} if seeded.isdisjoint(("torch", "*")) else seeded_in_workers(program, pinned)
     for generator, (name, _) in GENERATORS.items():
-        if generator in seeded or ("*" in seeded and generator not in NOT_BY_HELPERS):
-            continue
-        if generator in replaced:
-            continue
-        if generator == "tensorflow" and program.training and program.training.event.name == "backward()":
-            continue  # of another framework, for an export
-        if generator == "gym" and OWN_ENVIRONMENTS in program.flags():
-            continue
-        if generator == "action space" and program.flags().isdisjoint(("gym", "gymnasium")):
+        if (
+            generator in seeded | replaced.keys()
+            or ("*" in seeded and generator not in NOT_BY_HELPERS)
+            or (generator == "tensorflow" and trains_torch)  # it is there for an export
+            or (generator == "gym" and OWN_ENVIRONMENTS in program.flags())
+            or (generator == "action space" and program.flags().isdisjoint(("gym", "gymnasium")))
+        ):
             continue
         own = {generator, *(each for each, instead in replaced.items() if instead == generator)}
         own |= {FITS_SEQUENCE} if generator == "python" else set()
