@@ -56,9 +56,9 @@ def performance(
         note="All numbers are for this test set; 'mean, other test samples' has the interval for other runs "
         "and other test samples of the same kind (of one model, Wilson's), in the accuracy's unit; empty "
         f"where that is not the accuracy of the predictions. {COUNTED_NOTE}"
-        f"{FAILED_NOTE} They are left out of the other columns. {INTERVALS_NOTE} '(all equal)': copies of "
-        "one run; F2 bounds the probability that one more differs. SD threads / seeds is that "
-        f"of the table 'seeds'. {VIEWS_NOTE}",
+        f"{FAILED_NOTE} They are left out of the other columns. {INTERVALS_NOTE} '(exact)': the runs are "
+        "copies of one run, so there is no sampling error; F2 bounds the probability that one more differs. "
+        f"SD threads / seeds is that of the table 'seeds'. {VIEWS_NOTE}",
     )
 
 

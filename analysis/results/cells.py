@@ -44,7 +44,7 @@ def _told(kind: Kind, value: Any, low: Any, high: Any) -> str:
     if text == NOTHING or missing(low) or missing(high):
         return text
     if low == high == value:
-        return f"{text} (all equal)"
+        return f"{text} (exact)"
     return interval(kind, value, low, high)
 
 

@@ -57,10 +57,11 @@ def churn(study: StudyData, predictions: Predictions) -> Table:
         title="Churn: how often two runs predict differently",
         note="The mean over pairs of runs of the share of test samples they put in different classes; "
         "agreement is the share on which all n runs agree. Intervals of 95 %: of churn over the runs, pairs "
-        "that share a run being dependent (Hoeffding's projection, Student's t), none for copies of one "
-        f"run, and from {statistics.PAIRS_FROM} runs of each condition on where none are copies; of "
-        "agreement over the samples (Wilson). Where two thread counts gave one model each, p is McNemar's "
-        f"test that both have one accuracy, with Holm's correction over the pairs. {SEEDS_NOTE} {VIEWS_NOTE}",
+        "that share a run being dependent (Hoeffding's projection, Student's t), '(exact)' where each "
+        f"condition's runs are copies of one run, else from {statistics.PAIRS_FROM} runs of each condition "
+        "on where none are copies; of agreement over the samples (Wilson). Where two thread counts gave one "
+        "model each, p is McNemar's test that both have one accuracy, with Holm's correction over the pairs. "
+        f"{SEEDS_NOTE} {VIEWS_NOTE}",
         hidden=["seeds", "p"],
     )
 

@@ -77,8 +77,8 @@ def test_an_interval_has_one_format_of_numbers(value, low, high, text):
 def test_cells():
     sd = Column(header="SD", source="sd", kind=Kind.SPREAD, low="low", high="high")
     assert cell(sd, {"sd": 0.5, "low": 0.25, "high": 1.5}) == "0.50 [0.25, 1.50]"
-    assert cell(sd, {"sd": 0.0, "low": 0.0, "high": 0.0}) == "0 (all equal)"
-    assert cell(sd, {"sd": 0.5, "low": 0.5, "high": 0.5}) == "0.50 (all equal)"
+    assert cell(sd, {"sd": 0.0, "low": 0.0, "high": 0.0}) == "0 (exact)"
+    assert cell(sd, {"sd": 0.5, "low": 0.5, "high": 0.5}) == "0.50 (exact)"
     assert cell(sd, {"sd": None, "low": None, "high": None}) == "–"
     assert cell(sd, {"sd": 0.5, "low": math.nan, "high": math.nan}) == "0.50"
     level = Column(header="weights", source="w", kind=Kind.LEVEL, low="k", high="n")
