@@ -49,10 +49,10 @@ def _told(kind: Kind, value: Any, low: Any, high: Any) -> str:
 
 
 def level(verdict: str, distinct: int, n: int) -> str:
-    """`identical (n=3)`, of several seeds `identical (2 models, n=6)`, `differ (4 distinct of 12)`, or the
-    verdict as it is."""
+    """`identical (n=3)`, of several seeds `identical for each seed (n=6)`, `differ (4 distinct of 12)`, or
+    the verdict as it is."""
     if verdict == "identical":
-        return f"identical (n={n})" if distinct == 1 else f"identical ({distinct} models, n={n})"
+        return f"identical{' for each seed' * (distinct > 1)} (n={n})"
     return f"differ ({distinct} distinct of {n})" if verdict == "differ" else verdict
 
 

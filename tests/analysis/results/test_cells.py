@@ -83,6 +83,7 @@ def test_cells():
     assert cell(sd, {"sd": 0.5, "low": math.nan, "high": math.nan}) == "0.50"
     level = Column(header="weights", source="w", kind=Kind.LEVEL, low="k", high="n")
     assert cell(level, {"w": "identical", "k": 1, "n": 3}) == "identical (n=3)"
+    assert cell(level, {"w": "identical", "k": 3, "n": 12}) == "identical for each seed (n=12)"
     assert cell(level, {"w": "differ", "k": 4, "n": 12}) == "differ (4 distinct of 12)"
     assert cell(level, {"w": "one run: inconclusive", "k": 1, "n": 1}) == "one run: inconclusive"
     assert cell(Column(header="", source="v", kind=Kind.METRIC), {"v": [0.5, 0.25]}) == "0.50000 · 0.25000"

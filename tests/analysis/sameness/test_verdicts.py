@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from analysis.load.study import load_study
+from analysis.results.cells import rows
 from analysis.results.model import ACROSS
 from analysis.sameness.verdicts import (
     DIFFER,
@@ -56,6 +57,14 @@ def test_runs_of_several_seeds_are_compared_with_those_of_their_seed(study):
     assert list(frame.weights) == [IDENTICAL] * 3
     assert (frame.weights_distinct[ACROSS], frame.n[ACROSS], frame.seeds[ACROSS]) == (2, 8, 2)
     assert alarms_of(study) == ()
+
+
+def test_equal_predictions_and_metrics_of_several_seeds_are_not_called_models(study):
+    crossed(study, lambda cpus, seed: f"{seed} {cpus}", repetitions=2)
+    table = verdicts(load_study(study.directory))
+    shown = dict(zip(zip(table.frame["view"], table.frame.scope, strict=True), rows(table), strict=True))
+    equal = "identical for each seed (n=8)"
+    assert shown["last", ACROSS][-3:] == ["differ (4 distinct of 8)", equal, equal]
 
 
 def test_one_seed_that_differs_across_thread_counts_is_a_difference(study):
