@@ -140,8 +140,9 @@ def sorted_runs(analysis: Analysis, workload: str) -> Drawing:
         name=f"{workload}-sorted",
         title=f"{workload}: the runs of each thread count, sorted by test {metric}",
         see=f"whether the curves cover each other: then thread counts give the same {metric}, run "
-        "for run. A flat curve is a thread count whose runs are equal.",
-        caption=f"{n_text(study, workload)} Curves that cover each other are equal runs.",
+        f"for run. A flat curve is a thread count whose runs all have one {metric}.",
+        caption=f"{n_text(study, workload)} Curves that cover each other are runs of equal {metric}; their "
+        "models may differ (table verdicts).",
         figure=figure,
     )
 

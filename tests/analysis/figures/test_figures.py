@@ -204,3 +204,11 @@ def test_failed_runs_are_in_no_line_of_epochs_and_a_missing_value_hides_none(stu
     (line,) = drawing.figure.axes[0].lines
     assert line.get_ydata() == pytest.approx([0.3, 0.85])
     assert "Line: mean of the runs that did not fail;" in drawing.caption
+
+
+def test_curves_of_equal_accuracies_are_not_called_equal_runs(study):
+    for cpus in (1, 2):
+        study.run(cpus, weights=f"{cpus}")
+    words = sorted_runs(analyze(study.directory), "lenet5").words
+    assert "a thread count whose runs all have one accuracy" in words
+    assert "runs of equal accuracy; their models may differ (table verdicts)" in words
