@@ -12,6 +12,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import Formatter, FuncFormatter, MaxNLocator, NullFormatter
@@ -119,6 +120,11 @@ def boxes(analysis: Analysis, workload: str) -> Drawing:
     )
 
 
+def _whole_ticks(axes: Axes) -> None:
+    """At whole numbers alone, also where there is but one."""
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
 def _abreast(x: float, n: int) -> np.ndarray:
     """Places of n runs side by side."""
     return x + np.linspace(-0.18, 0.18, n) * (n > 1)
@@ -134,7 +140,7 @@ def sorted_runs(analysis: Analysis, workload: str) -> Drawing:
         for threads, runs_of_set in by_threads(runs).items():
             values = np.sort(runs_of_set[view.metric(metric)].to_numpy())
             axes.plot(np.arange(1, len(values) + 1), values, **styles[threads], lw=1.2, alpha=0.9)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _whole_ticks(axes)
         axes.set(xlabel="run, sorted", ylabel=metric)
     return Drawing(
         name=f"{workload}-sorted",
@@ -148,30 +154,40 @@ def sorted_runs(analysis: Analysis, workload: str) -> Drawing:
 
 
 def epochs(analysis: Analysis, workload: str) -> Drawing:
-    """The mean test metric at every epoch with a band of one SD."""
+    """The mean test metric at every epoch with a band of one SD; of one epoch, where a band has no width,
+    with a bar."""
     study = analysis.study
     metric = study.metrics[workload][0]
     figure, panels = by_view(study, workload)
     styles = legend(figure, study, workload)
-    some_failed = False
+    some_failed = banded = False
     for axes, runs, view in panels:
         for threads, runs_of_set in by_threads(runs).items():
             lost = failed(runs_of_set, view, metric)
             some_failed |= bool(lost.any())
             wide = epochs_by_run(study, runs_of_set[~lost], view.epoch_metric(metric))
             wide = wide.where(np.isfinite(wide))
-            x, mean, sd = wide.columns.to_numpy(), wide.mean(), wide.std().fillna(0.0)
+            x, mean, sd = wide.columns.to_numpy(), wide.mean(), wide.std()
             style = styles[threads]
+            if len(x) == 1:
+                at = _abreast(x[0], len(styles))[list(styles).index(threads)]
+                axes.errorbar(at, mean, sd, **style, capsize=4, lw=1.3)
+                continue
+            banded |= len(x) > 1
             axes.plot(x, mean, **(style | {"markevery": max(1, len(x) // 8)}), lw=1.3)
             axes.fill_between(x, mean - sd, mean + sd, color=style["color"], alpha=0.18, lw=0)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if not banded:
+            axes.margins(x=0.9)
+        _whole_ticks(axes)
         axes.set(xlabel="epoch", ylabel=metric)
     return Drawing(
         name=f"{workload}-epochs",
         title=f"{workload}: test {metric} at every epoch",
-        see="at which epoch the lines separate, and whether by more than the bands are wide.",
-        caption=f"{n_text(study, workload)} Line: mean of the runs"
-        f"{' that did not fail' * some_failed}; band: one standard deviation.",
+        see="at which epoch the lines separate, and whether by more than the bands are wide."
+        if banded
+        else "whether the marks lie further apart than their bars reach.",
+        caption=f"{n_text(study, workload)} {'Line' if banded else 'Mark'}: mean of the runs"
+        f"{' that did not fail' * some_failed}; {'band' if banded else 'bar'}: one standard deviation.",
         figure=figure,
     )
 
@@ -183,7 +199,7 @@ def loss_sd(analysis: Analysis, workload: str) -> Drawing:
     figure, panels = grid_of(variants)
     scopes = [scope for scope in frame.scope.unique() if scope != ACROSS]
     styles = dict(zip(scopes, line_styles(len(scopes)), strict=True))
-    styles[ACROSS] = {"color": "black", "ls": "--", "marker": "", "label": ACROSS}
+    styles[ACROSS] = {"color": "black", "ls": "--", "marker": "x", "label": ACROSS}
     for axes, variant in zip(panels, variants, strict=True):
         curves = frame[frame.variant == variant]
         for scope, curve in curves.groupby("scope", sort=False):
@@ -194,7 +210,7 @@ def loss_sd(analysis: Analysis, workload: str) -> Drawing:
         axes.set_title("\n".join([variant, *silent]))
         axes.set_xlim(0.5, curves.epoch.max() + 0.5)
         axes.set(xlabel="epoch", ylabel="SD of the training loss")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _whole_ticks(axes)
         if (curves.sd > 0).any():
             axes.set_yscale("log")
             # matplotlib's own labels are TeX, which the style leaves as it stands

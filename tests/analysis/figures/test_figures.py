@@ -212,3 +212,28 @@ def test_curves_of_equal_accuracies_are_not_called_equal_runs(study):
     words = sorted_runs(analyze(study.directory), "lenet5").words
     assert "a thread count whose runs all have one accuracy" in words
     assert "runs of equal accuracy; their models may differ (table verdicts)" in words
+
+
+def test_one_epoch_has_a_bar_beside_each_other_and_a_mark_across_thread_counts(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2, 3):
+            value = 0.5 + 0.1 * cpus + 0.01 * repetition
+            study.run(
+                cpus, repetition, accuracies=(value,), losses=(1 / value,), weights=f"{cpus} {repetition}"
+            )
+    analysis = analyze(study.directory)
+    with mpl.rc_context(STYLE):
+        drawings = [draw(analysis, "lenet5") for draw in (epochs, loss_sd)]
+        for drawing in drawings:
+            drawing.figure.draw_without_rendering()
+            axes = drawing.figure.axes[0]
+            low, high = axes.get_xlim()
+            assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1]
+    by_epoch, spread = (drawing.figure.axes[0] for drawing in drawings)
+    first, second = by_epoch.containers
+    assert first.lines[0].get_xdata() < 1 < second.lines[0].get_xdata()
+    (bar,) = first.lines[2][0].get_segments()
+    assert [y for _, y in bar] == pytest.approx([0.61, 0.63])
+    assert drawings[0].caption.endswith("Mark: mean of the runs; bar: one standard deviation.")
+    assert all(line.get_marker() for line in spread.lines)
+    assert len(spread.lines) == 3
