@@ -52,7 +52,7 @@ def set_tests(study: StudyData, analyses: int = 1) -> Table:
         "whether they differ in dispersion. Thread counts that all have several seeds in common are compared "
         f"within these: Friedman's test in place of Kruskal and Wallis's. Alpha {ALPHA}, Holm's correction "
         "over each workload's tests of one kind. Sets below ten runs get p by permutation. n is that of "
-        f"each thread count.{corrected_for(analyses)}",
+        f"each thread count; copies of a run count once.{corrected_for(analyses)}",
         hidden=["threads", "h_p", "h_method", "w_p", "w_method"],
     )
 

@@ -52,7 +52,7 @@ def hedges_g(a: np.ndarray, b: np.ndarray, confidence: float = CONFIDENCE) -> Es
     x, y = finite(a), finite(b)
     n, m = len(x), len(y)
     if min(n, m) < 2:
-        return Estimate(value=None, n=n + m, note="fewer than two runs in a condition")
+        return Estimate(value=None, n=n + m, note="fewer than two observations in a condition")
     if is_constant(x) and is_constant(y):
         note = "no variance in either condition, " + ("equal" if x[0] == y[0] else "unequal")
         return Estimate(value=None, n=n + m, note=note)
@@ -98,7 +98,7 @@ def tost(a: np.ndarray, b: np.ndarray, margin: float, confidence: float = CONFID
         raise ValueError(f"the margin of equivalence must be above 0, not {margin}")
     x, y = finite(a), finite(b)
     if min(len(x), len(y)) < 2:
-        return Equivalence(method="fewer than two runs in a condition")
+        return Equivalence(method="fewer than two observations in a condition")
     if is_constant(x) and is_constant(y):
         return Equivalence(method="both conditions constant, " + ("equal" if x[0] == y[0] else "unequal"))
     compared = CompareMeans(DescrStatsW(x), DescrStatsW(y))

@@ -94,7 +94,7 @@ def _distances(values: np.ndarray) -> np.ndarray:
 
 
 def _too_few(sizes: Sequence[int], least: int) -> str:
-    return "one condition only" if len(sizes) < 2 else f"fewer than {least} values in a condition"
+    return "one condition only" if len(sizes) < 2 else f"fewer than {least} observations in a condition"
 
 
 def _between(*groups: np.ndarray, axis: int) -> np.ndarray:

@@ -43,7 +43,7 @@ def brunner_munzel(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndar
         return Comparison(n_a=n, n_b=m, u=u, p=p, smallest_p=smallest, delta=delta, method=method)
 
     if delta is None or min(n, m) < 2:
-        return found(None, None, "fewer than two runs in a condition")
+        return found(None, None, "fewer than two observations in a condition")
     if is_constant(x) and is_constant(y):
         return found(None, None, "both conditions constant, " + ("equal" if x[0] == y[0] else "unequal"))
     pooled = np.concatenate([x, y])

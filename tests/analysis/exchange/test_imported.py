@@ -91,7 +91,7 @@ def test_runs_that_all_gave_one_value_may_be_copies_and_are_not_tested():
     runs = [run(1, r, 0.5) for r in range(1, 7)] + [run(2, r, 0.5 + r / 100) for r in range(1, 7)]
     (test,) = imported_tables([imported(*runs)])["imported_tests"].frame.to_dict("records")
     assert (test["n_a"], test["n_b"], test["p"], test["delta"]) == (1, 6, None, -1.0)
-    assert test["method"] == "fewer than two runs in a condition"
+    assert test["method"] == "fewer than two observations in a condition"
 
 
 def test_intervals_need_distinct_values():

@@ -93,7 +93,7 @@ def test_copies_count_once_and_one_observation_is_not_tested(study):
     fabricate(study, {1: (0.5,) * 5, 2: (0.6,) * 5}, copies=True)
     (row,) = last(study).itertuples()
     assert (row.observations_a, row.observations_b, row.n_a) == (1, 1, 5)
-    assert row.result == row.verdict == "not tested: fewer than two runs in a condition"
+    assert row.result == row.verdict == "not tested: fewer than two observations in a condition"
 
 
 def test_values_that_do_not_vary_are_not_tested(study):
@@ -175,5 +175,5 @@ def test_a_sequential_sweep_is_corrected_for_its_planned_analyses(study):
 def test_a_single_run_is_said_to_be_too_few(study):
     fabricate(study, {1: (0.5,), 2: (0.6, 0.7)})
     (row,) = last(study).itertuples()
-    assert row.same == "not tested: fewer than two runs in a condition"
+    assert row.same == "not tested: fewer than two observations in a condition"
     assert pd.isna(row.p_holm)

@@ -90,9 +90,9 @@ def test_it_is_symmetric_and_its_p_is_a_probability_above_the_smallest(a, b):
     [
         ([0.5] * 3, [0.5] * 3, "both conditions constant, equal"),
         ([0.5] * 3, [0.6] * 3, "both conditions constant, unequal"),
-        ([0.5], [0.6, 0.7], "fewer than two runs in a condition"),
-        ([], [0.6, 0.7], "fewer than two runs in a condition"),
-        ([math.nan, 0.5], [0.6, 0.7], "fewer than two runs in a condition"),
+        ([0.5], [0.6, 0.7], "fewer than two observations in a condition"),
+        ([], [0.6, 0.7], "fewer than two observations in a condition"),
+        ([math.nan, 0.5], [0.6, 0.7], "fewer than two observations in a condition"),
     ],
 )
 def test_what_cannot_be_tested_has_no_p(a, b, method):
