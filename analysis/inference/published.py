@@ -152,9 +152,11 @@ def _largest(tables: dict[str, Table], view: View, workload: str) -> Estimate:
     found = tables["max_difference"].rows_of(
         workload, variant="fixed-seed", view=view.value, metric=Metric.ACCURACY
     )
-    if found.empty or pd.isna(found.difference.iloc[0]):
+    if found.empty:
         return NOTHING
     row = found.iloc[0]
+    if pd.isna(row.difference):
+        return replace(NOTHING, note=row.basis)
     n, value = sum(row.n), float(row.difference)
     note = f"epoch {row.epochs}; {row.basis}"
     if row.basis == "each thread count's runs agree":

@@ -38,26 +38,27 @@ def max_difference(study: StudyData) -> Table:
         title="Largest difference across thread counts, and its epoch",
         note="At each epoch a thread count counts with its runs' common value where they agree, else with "
         "their mean: see 'basis'. Copies of a run count once, and each seed with the mean of its models. "
-        "Where thread counts have seeds in common, the n runs are those of the seeds that "
-        "all have. The interval of the two thread counts that lie furthest apart is Welch's, of equal seeds "
-        "Student's of pairs, of at least 95 % over all pairs of thread counts and epochs that could have "
-        "been the largest (Bonferroni). Of "
-        "copies of one run, and where each seed has the same model, the difference has no sampling error. "
-        + VIEWS_NOTE,
+        "Where thread counts have seeds in common, the n runs are those of the seeds that all have; fixed "
+        "seeds that have none in common are not compared. The interval of the two thread counts that lie "
+        "furthest apart is Welch's, of equal seeds Student's of pairs, of at least 95 % over all pairs of "
+        "thread counts and epochs that could have been the largest (Bonferroni). Of copies of one run, and "
+        "where each seed has the same model, the difference has no sampling error: '(exact)'. " + VIEWS_NOTE,
     )
 
 
 def _difference(study: StudyData, runs: pd.DataFrame, view: View, metric: str) -> dict[str, Any]:
     column = view.epoch_metric(metric)
     common = runs.groupby("seeds_used").threads.transform("nunique") == runs.threads.nunique()
+    unmatched = not common.any() and bool(runs.seeds_fixed.all())
     runs = runs[common] if common.any() else runs
     counts = runs.groupby("threads", sort=False).size()
     models = {name: distinct(each, view) for name, each in by_threads(runs).items()}
     epochs, values, agree = by_setting(study, pd.concat(models.values()), column)
-    found = metrics.max_difference(values)
+    found = None if unmatched else metrics.max_difference(values)
     row = {"threads": list(counts.index), "n": [int(n) for n in counts]}
     if found is None:
         reason = "one thread count only" if len(counts) < 2 else "no epoch in common"
+        reason = "no seed on all thread counts" if unmatched else reason
         nothing = dict.fromkeys(("difference", "epochs", "first_epoch", "low", "high", "values", "basis"))
         return row | nothing | {"epochs": "", "values": [], "basis": reason, "final_difference": None}
     first, last = epochs[found.first], epochs[found.last]

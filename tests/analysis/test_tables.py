@@ -88,7 +88,8 @@ def test_the_largest_difference_uses_common_values_or_means(study):
 def test_no_difference_between_equal_values_of_different_models_is_not_exact(study):
     for cpus in (1, 2):
         for seed in (1, 2, 3):
-            study.run(cpus, seed, seed=10 * cpus + seed, weights=f"{cpus} {seed}", accuracies=(1.0, 1.0))
+            free = {"variant": "default", "seed": 10 * cpus + seed}
+            study.run(cpus, seed, **free, weights=f"{cpus} {seed}", accuracies=(1.0, 1.0))
     row = rows(max_difference(load(study)), view="last").iloc[0]
     assert row.difference == 0
     assert row.basis == "each thread count's runs agree", "of several seeds, not repetitions of one"
@@ -142,12 +143,13 @@ def test_the_largest_difference_counts_each_common_seed_once_however_often_it_do
     assert row.n == [12, 12]
 
 
-def test_the_largest_difference_of_unequal_seeds_is_of_the_means_of_seeds(study):
+def test_the_largest_difference_of_free_seeds_is_of_the_means_of_seeds(study):
     for cpus, seeds in ((1, (1, 2, 3)), (2, (4, 5, 6))):
         for seed in seeds:
             for r in (1, 2) if seed == 1 else (1,):
+                free = {"variant": "default", "seed": seed}
                 accuracy = 0.5 + 0.01 * seed + 0.1 * (r - 1)
-                study.run(cpus, 2 * seed + r, seed=seed, weights=f"{seed} {r}", accuracies=(0, accuracy))
+                study.run(cpus, 2 * seed + r, **free, weights=f"{seed} {r}", accuracies=(0, accuracy))
     row = rows(max_difference(load(study)), view="last").iloc[0]
     first, second = np.array([0.56, 0.52, 0.53]), np.array([0.54, 0.55, 0.56])
     expected = stats.ttest_ind(second, first, equal_var=False).confidence_interval(1 - 0.05 / 2)
@@ -168,8 +170,9 @@ def test_the_largest_difference_of_a_project_that_plans_no_epochs_has_an_interva
 def test_the_largest_difference_has_the_interval_of_its_epoch(study):
     for k in (-1, 0, 1):  # at the second epoch the difference is as large, and of the other sign
         for cpus, means in ((1, (0.5, 0.75)), (2, (0.75, 0.5))):
+            free = {"variant": "default", "seed": 10 * cpus + k}
             accuracies = tuple(each + k / 16 for each in means)
-            study.run(cpus, k + 2, seed=10 * cpus + k, weights=f"{cpus} {k}", accuracies=accuracies)
+            study.run(cpus, k + 2, **free, weights=f"{cpus} {k}", accuracies=accuracies)
     row = rows(max_difference(load(study)), view="last").iloc[0]
     assert (row.epochs, row.difference) == ("1-2", 0.25)
     assert row.low < row.difference < row.high
@@ -189,6 +192,14 @@ def test_one_thread_count_has_no_difference_and_says_why(study):
     row = rows(max_difference(load(study)), view="last").iloc[0]
     assert pd.isna(row.difference)
     assert row.basis == "one thread count only"
+
+
+def test_fixed_seeds_of_which_none_is_on_all_thread_counts_have_no_largest_difference(study):
+    for cpus, seeds in ((1, (1, 2, 3)), (2, (1, 2)), (4, (3,))):
+        for seed in seeds:
+            study.run(cpus, seed, seed=seed, weights=f"{cpus} {seed}", accuracies=(0.5, 0.1 * seed))
+    row = rows(max_difference(load(study)), view="last").iloc[0]
+    assert (row.difference, row.basis, row.n) == (None, "no seed on all thread counts", [3, 2, 1])
 
 
 def test_unlike_numbers_of_epochs_are_compared_where_they_meet(study):

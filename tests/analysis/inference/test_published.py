@@ -102,6 +102,14 @@ def test_means_of_unlike_repetitions_have_welchs_interval(study):
     assert largest.low < end.low, "the epoch is one of two"
 
 
+def test_fixed_seeds_of_which_none_is_on_all_thread_counts_have_no_largest_difference(study):
+    for cpus, seeds in ((1, (1, 2, 3)), (2, (1, 2)), (4, (3,))):
+        for seed in seeds:
+            study.run(cpus, seed, seed=seed, weights=f"{cpus} {seed}", accuracies=(0.5, 0.1 * seed))
+    for row in rows(published(study), "across thread counts at one epoch").itertuples():
+        assert (row.ours_text, row.remark) == ("not measured here", "no seed on all thread counts")
+
+
 def test_a_workload_of_the_same_name_is_compared_with_that_project_alone(study):
     study.run(1, workload="honk")
     study.run(2, workload="honk", weights="v")
