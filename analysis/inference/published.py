@@ -173,7 +173,7 @@ def _range(tables: dict[str, Table], workload: str) -> Estimate:
     if found.empty:
         return NOTHING
     row = found.sort_values("range", ascending=False, kind="stable").iloc[0]
-    return Estimate(value=float(row.range), n=int(row.n), note=f"at {row.threads} threads")
+    return Estimate(value=float(row.range), n=int(row.n), note=f"threads {row.threads}")
 
 
 def _least_p(tables: dict[str, Table], workload: str) -> Estimate:
@@ -182,7 +182,8 @@ def _least_p(tables: dict[str, Table], workload: str) -> Estimate:
     if found.empty:
         return NOTHING
     row = found.sort_values("p", kind="stable").iloc[0]
-    note = f"threads {row.a} and {row.b}"
+    test = "sign flips of pairs" if row.matched else "Brunner and Munzel's test"
+    note = f"threads {row.a} and {row.b}; {test}"
     if row.analyses > 1:
         note += f"; corrected for {row.analyses} planned interim analyses"
     return Estimate(value=float(row.p), n=int(row.n_a + row.n_b), note=note)

@@ -110,6 +110,18 @@ def test_fixed_seeds_of_which_none_is_on_all_thread_counts_have_no_largest_diffe
         assert (row.ours_text, row.remark) == ("not measured here", "no seed on all thread counts")
 
 
+@pytest.mark.parametrize(("step", "test"), [(10, "Brunner and Munzel's test"), (0, "sign flips of pairs")])
+def test_a_p_that_is_not_of_a_u_test_names_its_test_and_a_range_its_thread_count(study, step, test):
+    for cpus in (1, 2):
+        for run in (1, 2, 3):
+            options = {"variant": "default", "seed": step * cpus + run, "weights": f"{cpus} {run}"}
+            study.run(cpus, run, **options, accuracies=(0.5, 0.5 + 0.01 * run * cpus))
+    (p,) = rows(published(study), "smallest p").itertuples()
+    assert p.remark == f"threads 1 and 2; {test}"
+    (span,) = rows(published(study), "between runs of one thread count").itertuples()
+    assert (span.ours, span.remark) == (pytest.approx(0.04), "threads 2")
+
+
 def test_a_workload_of_the_same_name_is_compared_with_that_project_alone(study):
     study.run(1, workload="honk")
     study.run(2, workload="honk", weights="v")
