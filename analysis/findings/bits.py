@@ -110,11 +110,13 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
     within = f"identical within {numbers['sets_identical_within']} of {len(settings)} thread counts"
     if alone := [name for name in settings if name not in repeated.index.get_level_values(0)]:
         return open_(f"{text}; {within}, but no seed ran twice on {', '.join(alone)}", **numbers)
-    least = int(repeated["size"].groupby(level=0).apply(lambda sizes: (sizes - 1).sum()).min())
-    numbers |= {"repetitions": least, "another_model_below": another_model(least)}
+    beyond = (repeated["size"] - 1).groupby(level=0).agg(["sum", "size"])  # the first run of each seed
+    least, of = (int(number) for number in beyond.sort_values(["sum", "size"]).iloc[0])
+    numbers |= {"repetitions": least, "repeated_seeds": of, "another_model_below": another_model(least)}
+    beside = f"of {of} seeds, taken together" if of > 1 else "beside the first"
     within += (
         f" (which leaves a chance of up to {another_model(least):.2f} that a run of a condition gives "
-        f"another model: {least} repetition{'s' * (least > 1)} beside the first, one-sided 95 % bound)"
+        f"another model: {counted(least, 'repetition')} {beside}, one-sided 95 % bound)"
     )
     return Decision(verdict=Verdict.SUPPORTED, why=f"{within}; across them {text}", numbers=numbers)
 

@@ -97,8 +97,10 @@ def _fixed(each: Numbers) -> str:
     if not all("repetitions" in n for n in each):
         return made
     least = min(each, key=lambda n: n["repetitions"])
-    bound, n = least["another_model_below"], counted(least["repetitions"], "equal run")
-    return f"{made}; chance that one more run differs: up to {bound:.2f} ({n} beside the first)"
+    bound, n, of = least["another_model_below"], least["repetitions"], least["repeated_seeds"]
+    equal = f"{counted(n, 'equal run')} beside the first"
+    equal = equal if of == 1 else f"{counted(n, 'equal repetition')} of {of} seeds, taken together"
+    return f"{made}; chance that one more run differs: up to {bound:.2f} ({equal})"
 
 
 def _starts(each: Numbers) -> str:

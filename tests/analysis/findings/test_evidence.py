@@ -44,6 +44,15 @@ def test_f2_states_how_many_models_its_seeds_should_give(study):
         assert f"; {one}; chance that one more run differs: up to " in made
 
 
+def test_f2_states_over_how_many_seeds_its_repetitions_are_added_up(study):
+    for cpus in (1, 2):
+        for repetition, seed in enumerate((1, 2, 1, 2), start=1):
+            study.run(cpus, repetition, seed=seed, weights=f"{seed} on {cpus}")
+    assert line(analyze(study.directory), "F2").endswith(
+        "0.78 (2 equal repetitions of 2 seeds, taken together)"
+    )
+
+
 def test_f2_counts_no_predictions_that_were_not_recorded(study):
     own(study, predictions=False)
     found = analyze(study.directory)

@@ -414,6 +414,13 @@ def several(study, model, repetitions=2):
             study.run(cpus, i + 1, seed=i % 2 + 1, weights=model(cpus, i % 2 + 1))
 
 
+def test_f2_adds_up_the_repetitions_of_several_seeds_and_states_it(study):
+    several(study, lambda cpus, seed: f"{seed} {cpus}")
+    found = decided(study, "F2")
+    assert (found.numbers["repetitions"], found.numbers["repeated_seeds"]) == (2, 2)
+    assert "another model: 2 repetitions of 2 seeds, taken together, one-sided 95 % bound)" in found.why
+
+
 def test_f2_compares_runs_with_those_of_their_seed(study):
     several(study, lambda cpus, seed: f"{seed} {cpus if seed == 1 else 0}")
     found = decided(study, "F2")
