@@ -71,13 +71,14 @@ class Drift:
 
 def drift(runs: pd.DataFrame, values: pd.Series) -> Drift | None:
     """Over the blocks of a workload's runs: of the values less the means of their conditions, averaged over
-    a block, which is one observation. None without blocks, with too few, or without change."""
+    a block, which is one observation. None without blocks, with too few, without change, or where all blocks
+    began at one time."""
     if (runs.block == 0).any() or runs.block.nunique() < FEWEST_BLOCKS:
         return None
     residuals = values - values.groupby(runs.set_id).transform("mean")
     by_block = pd.DataFrame({"when": _when(runs.started_at), "value": residuals}, index=runs.index)
     means = by_block.groupby(runs.block).mean().dropna()
-    if len(means) < FEWEST_BLOCKS or statistics.is_constant(means.value.to_numpy()):
+    if len(means) < FEWEST_BLOCKS or any(map(statistics.is_constant, means.to_numpy().T)):
         return None
     tested = stats.kendalltau(means.when, means.value)
     slope = stats.theilslopes(means.value, means.when, alpha=1 - ALPHA)

@@ -56,6 +56,13 @@ def test_a_thread_count_that_was_added_later_is_named_with_those_before_it(study
     assert "threads 1 | 4, 2 | 4 were" in problems(study)[0]
 
 
+def test_runs_that_all_began_at_one_time_have_no_drift(study):
+    for block in range(1, 7):
+        for cpus in (1, 2):
+            study.run(cpus, block, block=block, wall_s=10.0 + block)
+    assert problems(study) == []  # a warning is an error in tests
+
+
 def slower(study, blocks, factor):
     for block in range(1, blocks + 1):
         for cpus in (1, 2):
