@@ -12,6 +12,8 @@ from analysis.scan.lint.vocabulary import ELSEWHERE
 
 LIBRARIES = ELSEWHERE - {"this"}
 """An installed library is meant, whatever files a project has."""
+MENTIONS = frozenset(("call", "value", "method"))
+"""Events that name a function or a class."""
 HOPS = 4  # how often a name is imported from what has imported it
 
 
@@ -22,6 +24,9 @@ class Index:
         self._by_last: dict[str, list[tuple[str, FileFacts]]] = {}
         self._packages: dict[str, FileFacts] = {}
         self._known: dict[tuple[str, str, int], tuple[FileFacts, str] | None] = {}
+        self._modules: dict[tuple[str, str], FileFacts | None] = {}  # by name and importer
+        self._functions: dict[tuple[str, str], tuple[FileFacts, str] | None] = {}  # by name and caller
+        self._mentions: dict[str, dict[str, set[str]]] = {}  # of files
         for file in files:
             if file.is_notebook:
                 continue  # is not imported
@@ -33,6 +38,12 @@ class Index:
     def module(self, name: str, importer: FileFacts) -> FileFacts | None:
         """The file that an import of `name` reads: its path ends with the name. Of several, the one beside a
         program, else the one in the folder nearest to the importer."""
+        known = self._modules.get((name, importer.path), ...)
+        if known is ...:
+            known = self._modules[name, importer.path] = self._nearest(name, importer)
+        return known
+
+    def _nearest(self, name: str, importer: FileFacts) -> FileFacts | None:
         if not name or name.partition(".")[0] in LIBRARIES:
             return None
         found = self._named(name)
@@ -109,7 +120,12 @@ class Index:
 
     def function(self, name: str, caller: FileFacts) -> tuple[FileFacts, str] | None:
         """The file and scope that a call of `name` runs."""
-        name = name.replace("()", "")
+        known = self._functions.get((name, caller.path), ...)
+        if known is ...:
+            known = self._functions[name, caller.path] = self._called(name.replace("()", ""), caller)
+        return known
+
+    def _called(self, name: str, caller: FileFacts) -> tuple[FileFacts, str] | None:
         if name.startswith("@"):
             return _scope(caller, name[1:])
         if name.startswith("*."):
@@ -162,6 +178,21 @@ class Index:
                 every = self.module(star, module)
                 names |= every.classes if every is not None else set()
         return [event._replace(kind=kind, name=f"{owner}.{each}") for each in sorted(names - {"", MAIN})]
+
+    def mentions(self, file: FileFacts) -> dict[str, set[str]]:
+        """The last names of what each scope of a file calls, gives or fetches."""
+        found = self._mentions.get(file.path)
+        if found is None:
+            found = self._mentions[file.path] = {
+                scope: {
+                    last_name(each.name)
+                    for event in events
+                    if event.kind in MENTIONS
+                    for each in self.members(event, file)
+                }
+                for scope, events in file.scopes.items()
+            }
+        return found
 
     def _methods(self, file: FileFacts, name: str) -> set[str]:
         """The public methods of a class, and of those that it is derived from."""

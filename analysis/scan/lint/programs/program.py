@@ -33,8 +33,6 @@ OF_LIBRARIES = re.compile(
 """Estimators that a file imports by their names, and so may fit."""
 RESTING = frozenset(("draw", "train", "work", "parallel", "pool", "infers"))
 """What counts in a program's own file though no call that can be followed reaches it."""
-MENTIONS = frozenset(("call", "value", "method"))
-"""Events that name a function or a class."""
 CALLED_BY_FRAMEWORKS = WORDS["called_by_frameworks"]
 
 
@@ -140,9 +138,13 @@ class Program:
                 owner, _, last = scope.rpartition(".")
                 if owner in file.classes and owner in self._mentioned and last != "__init__":
                     methods.setdefault(last, []).append((file, scope))
+        followed: set[tuple[str, str, str]] = set()  # the same once more leads nowhere else
         for step in steps:  # grows
-            for target in self._possible(step, methods):
-                steps += self._scope(*target, self._seen)
+            event = (step.file.path, step.event.kind, step.event.name)
+            if event not in followed:
+                followed.add(event)
+                for target in self._possible(step, methods):
+                    steps += self._scope(*target, self._seen)
         return steps
 
     @cached_property
@@ -170,7 +172,8 @@ class Program:
         if last != "__init__":
             derived = self._derived.get((file.path, owner), set())
             return [target, *(each for each in methods.get(last, ()) if _owner(each) in derived)]
-        return [target, *((file, f"{owner}.{name}") for name in CALLED_BY_FRAMEWORKS)]
+        by_frameworks = (f"{owner}.{name}" for name in CALLED_BY_FRAMEWORKS)
+        return [target, *((file, scope) for scope in by_frameworks if scope in file.scopes)]
 
     @cached_property
     def _derived(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
@@ -287,13 +290,7 @@ class Program:
         waiting: dict[str, list[set[str]]] = {}  # what functions and classes mention, by their names
         queue: list[set[str]] = []
         for file in self.files:
-            for scope, events in file.scopes.items():
-                names = {
-                    last_name(each.name)
-                    for event in events
-                    if event.kind in MENTIONS
-                    for each in self.index.members(event, file)
-                }
+            for scope, names in self.index.mentions(file).items():
                 if scope == MAIN and file is not self.file:
                     continue
                 if _is_named(file, scope, set()) or (file is self.file and UNKNOWN in file.bound):
