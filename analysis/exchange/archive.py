@@ -32,14 +32,13 @@ from typing import IO, Any, BinaryIO
 from analysis.exchange.imported import FOLDER
 from analysis.exchange.verify import BESIDE, PROJECTS, Verification, verify
 from analysis.inference.interim import SEQUENTIAL
-from analysis.load.design import STUDY_FILE
+from analysis.load.design import STUDY_FILE, StudyFileError, read_study_file
 from analysis.load.failures import EVIDENCE, evidence
 from analysis.load.runs import is_hidden
 from analysis.load.study import NothingToAnalyse
 from analysis.provenance.study_file import public_study_file
 from analysis.results.temporary import temporary
 from guest.records import bounded, plain_json
-from guest.records.bounded import read_bounded
 from guest.records.codec import NewerSchemaError, RecordError, from_json, seal
 from guest.records.printable import unaccented
 from guest.records.run import ARTIFACTS, FOLDER_NAME, RECORD, RECORDING, Artifact, decode_record, machine_id
@@ -88,7 +87,7 @@ def projects_of(directory: Path) -> list[str]:
 def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
     """Writes the study into the zip file `target`; returns the number of its runs. Raises
     NothingToAnalyse for an empty study, DamagedStudyError for one that is not whole, ArchiveError for one
-    that changes meanwhile, FileExistsError."""
+    that changes meanwhile, StudyFileError, FileExistsError."""
     if target.exists():
         raise FileExistsError(f"{target} exists already; name another file")
     before = _states(directory, projects=projects)  # what is published from now on is not in the archive
@@ -103,8 +102,8 @@ def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
             files = {}
             if (directory / STUDY_FILE).is_file():
-                text, _ = public_study_file(read_bounded(directory / STUDY_FILE, bounded.STUDY_FILE).decode())
-                files[STUDY_FILE] = _add(archive, f"{name}/{STUDY_FILE}", io.BytesIO(text.encode()))
+                public = _public_study_file(directory / STUDY_FILE)
+                files[STUDY_FILE] = _add(archive, f"{name}/{STUDY_FILE}", public)
             for path, state in before.items():
                 try:
                     with (directory / path).open("rb") as source:
@@ -120,6 +119,14 @@ def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
             archive.writestr(_entry(f"{name}/{MANIFEST}"), json.dumps(manifest, indent=1) + "\n")
         part.replace(target)
     return sum(path.endswith(f"/{RECORD}") for path in before)
+
+
+def _public_study_file(path: Path) -> IO[bytes]:
+    try:
+        text, _ = public_study_file(read_study_file(path))
+    except (ValueError, RecursionError) as error:  # tomllib's and UnicodeDecodeError are ValueErrors
+        raise StudyFileError(f"{path}: is not TOML: {error}") from None
+    return io.BytesIO(text.encode())
 
 
 def _public(path: str, directory: Path, source: IO[bytes]) -> IO[bytes]:

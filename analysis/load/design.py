@@ -21,6 +21,10 @@ samples is less than what papers report as progress between methods."""
 ALLOWED = "allowed are primary, the name of a metric, and margin, a number above 0"
 
 
+class StudyFileError(ValueError):
+    """A study file that is not TOML; the text states where and why."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
     """`primary` is the metric that findings are decided by, "" for the first of each workload, and `margin`
@@ -43,11 +47,16 @@ class Plan:
     instead: tuple[str, str] | None = None
 
 
+def read_study_file(path: Path) -> str:
+    """Its text, without a byte order mark. Raises OSError and UnicodeDecodeError."""
+    return read_bounded(path, bounded.STUDY_FILE).decode("utf-8-sig")
+
+
 def read_design(directory: Path) -> tuple[Design, tuple[Problem, ...]]:
     """The design, and a reservation where the file has one that cannot be read: then defaults count."""
     path = directory / STUDY_FILE
     try:
-        data = tomllib.loads(read_bounded(path, bounded.STUDY_FILE).decode())
+        data = tomllib.loads(read_study_file(path))
         return _design(data), ()
     except FileNotFoundError:
         return Design(), ()

@@ -9,13 +9,11 @@ from importlib import metadata
 
 import pandas as pd
 
-from analysis.load.design import STUDY_FILE
+from analysis.load.design import STUDY_FILE, read_study_file
 from analysis.load.study import StudyData, when
 from analysis.provenance.study_file import public_study_file, study_file_of
 from analysis.results.model import ALPHA
 from analysis.stats.statistics import INTERVALS_NOTE
-from guest.records import bounded
-from guest.records.bounded import read_bounded
 from guest.records.printable import counted, series
 
 VARIANTS = {
@@ -210,8 +208,8 @@ def recipe(study: StudyData) -> Recipe:
         note += f"run.json too). Save it as {STUDY_FILE} in the new folder."
     else:
         try:
-            text, left_out = public_study_file(read_bounded(path, bounded.STUDY_FILE).decode())
-        except (OSError, ValueError) as error:
+            text, left_out = public_study_file(read_study_file(path))
+        except (OSError, ValueError, RecursionError) as error:
             saved, note = [], f"{STUDY_FILE} cannot be read: {error}"
         else:
             note = f"Save the study file below as {STUDY_FILE} in the new folder first."

@@ -323,6 +323,7 @@ def analysis_errors(target: Path | None = None) -> Iterator[None]:
     from analysis.exchange.files import ImportFormatError
     from analysis.exchange.parquet import ExtraMissingError
     from analysis.inference.published import UnknownPublishedError
+    from analysis.load.design import StudyFileError
     from analysis.load.study import NothingToAnalyse
     from analysis.provenance.checks import MixedHardwareError
     from analysis.results.printing import NoTableError
@@ -342,6 +343,7 @@ def analysis_errors(target: Path | None = None) -> Iterator[None]:
         MixedHardwareError,
         UnknownPublishedError,
         ImportFormatError,
+        StudyFileError,
         FileExistsError,  # also a report that is none
     ) as error:
         raise UsageError(str(error)) from None

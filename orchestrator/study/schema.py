@@ -22,10 +22,9 @@ from pydantic import (
     model_validator,
 )
 
-from analysis.load.design import MARGIN
+from analysis.load.design import MARGIN, read_study_file
 from guest.datasets import datasets
 from guest.records import bounded
-from guest.records.bounded import read_bounded
 from guest.records.run import Framework, Isa, Metric, Random, Seeds, Variant
 from orchestrator.errors import UsageError
 from orchestrator.study.engine import ENGINE_TABLES, EngineTable
@@ -310,7 +309,7 @@ TABLES: dict[str, type[Section]] = {
 def load(path: Path) -> Study:
     """Reads and checks a study file. Raises UsageError that names file, line, key and value."""
     try:
-        text = read_bounded(path, bounded.STUDY_FILE).decode("utf-8-sig")
+        text = read_study_file(path)
     except FileNotFoundError:
         raise UsageError(
             f"{path}: there is no study here; `vbstudy init` writes one, and so does `vbstudy provision`"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import stat
@@ -103,6 +104,14 @@ def test_failed_attempts_are_packed_without_their_text(study, tmp_path):
     assert "/home/me" not in next((tmp_path / "again/failed").rglob("*.json")).read_text()
     found = [load_study(each).failures for each in (study.directory, tmp_path / "again")]
     assert found == 2 * [{"lenet5/default/cpus-1": {"RuntimeError": 1}}]
+
+
+def test_a_study_file_that_begins_with_a_byte_order_mark_is_packed(study, tmp_path):
+    study.run(1)
+    (study.directory / "study.toml").write_bytes(codecs.BOM_UTF8 + b'name = "x"\n')
+    pack(study.directory, tmp_path / "x.zip")
+    unpack(tmp_path / "x.zip", tmp_path / "again")
+    assert (tmp_path / "again/study.toml").read_bytes() == b'name = "x"\n'
 
 
 def test_the_same_study_gives_the_same_bytes(study, packed, tmp_path):

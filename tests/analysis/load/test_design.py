@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import codecs
+
 import pytest
 
 from analysis.load.design import MARGIN, Design, read_design
@@ -30,6 +32,12 @@ def test_what_is_declared_is_decided_by(study):
     assert loaded.primary("lenet5") == ("f1_macro", View.SELECTED)
     assert loaded.margin("lenet5", "f1_macro") == 0.02
     assert loaded.margin("lenet5", "accuracy") == MARGIN, "the margin is that of the primary metric"
+
+
+def test_a_byte_order_mark_hides_no_declaration(study):
+    text = b"[analysis]\nmargin = 0.02\n"
+    (study.directory / "study.toml").write_bytes(codecs.BOM_UTF8 + text)
+    assert read_design(study.directory) == (Design(margin=0.02, declared=True), ())
 
 
 def test_the_default_margin_is_for_metrics_between_0_and_1(study):

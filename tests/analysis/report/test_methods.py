@@ -5,6 +5,7 @@ import os
 import tomllib
 
 import numpy as np
+import pytest
 
 from analysis.findings.decision import Decision, together
 from analysis.load.predictions import read_predictions
@@ -112,9 +113,10 @@ def test_without_a_study_file_the_recipe_has_one_that_is_made_from_the_runs(stud
     assert "is not in the study's folder. The one below is made from the records" in how.note
 
 
-def test_a_study_file_that_cannot_be_read_is_no_reason_to_fail(study):
+@pytest.mark.parametrize("text", ["cpus = [", "cpus = " + 2000 * "["])
+def test_a_study_file_that_cannot_be_read_is_no_reason_to_fail(study, text):
     study.run(1)
-    (study.directory / "study.toml").write_text("cpus = [")
+    (study.directory / "study.toml").write_text(text)
     assert "cannot be read" in recipe(load_study(study.directory)).note
 
 

@@ -64,6 +64,14 @@ def test_damage_ends_with_6_and_is_not_exported(folder, tmp_path, capsys):
     assert not (tmp_path / "x.zip").exists()
 
 
+@pytest.mark.parametrize("content", [b"cpus = [\n", b"\xff\xfe", b"a = " + 2000 * b"["])
+def test_a_study_file_that_is_not_toml_is_a_wrong_study_file_to_export(folder, tmp_path, capsys, content):
+    (folder / "study.toml").write_bytes(content)
+    assert run(["-C", str(folder), "export", str(tmp_path / "x.zip")]) == 2
+    assert f"{folder}/study.toml: is not TOML: " in capsys.readouterr().err
+    assert not (tmp_path / "x.zip").exists()
+
+
 def test_an_archive_is_exported_verified_imported_and_verified(folder, tmp_path, capsys):
     archive = tmp_path / "x.zip"
     assert run(["-C", str(folder), "export", str(archive)]) == 0
