@@ -262,8 +262,8 @@ def unpack(path: Path, target: Path) -> None:
             if error.errno != errno.EINVAL:  # the disk's trouble, not the archive's
                 raise
             raise ArchiveError(f"{path}: points to places outside itself") from error
-        except ArchiveError as error:
-            raise ArchiveError(f"{path}: {error}") from None
+        except (ArchiveError, NewerSchemaError) as error:
+            raise type(error)(f"{path}: {error}") from None
         folder.rename(target)
 
 
@@ -324,6 +324,8 @@ def _manifest(archive: zipfile.ZipFile, entry: zipfile.ZipInfo | None) -> dict[s
     version = manifest.schema_version
     if version > SCHEMA_VERSION:
         raise NewerSchemaError(f"archive version {version} is newer than this vbstudy reads; upgrade vbstudy")
+    if version < 1:
+        raise ArchiveError(f"{MANIFEST}: schema_version = {version}; 1 to {SCHEMA_VERSION} are known")
     return {name: (artifact.sha256, artifact.size_bytes) for name, artifact in manifest.files.items()}
 
 

@@ -299,10 +299,19 @@ def test_a_manifest_that_cannot_be_read_is_refused(packed, tmp_path, manifest):
     refused(rewritten(packed, change), tmp_path / "target", r"MANIFEST.json cannot be read")
 
 
-def test_a_newer_archive_says_upgrade(packed, tmp_path):
+def of_version(packed, version):
     def change(entries):
-        newer = '{"schema_version": 99, "files": {}}'
-        return [(e, newer if e.filename.endswith("MANIFEST.json") else d) for e, d in entries]
+        manifest = json.dumps({"schema_version": version, "files": {}})
+        return [(e, manifest if e.filename.endswith("MANIFEST.json") else d) for e, d in entries]
 
-    with pytest.raises(NewerSchemaError, match="upgrade vbstudy"):
-        unpack(rewritten(packed, change), tmp_path / "target")
+    return rewritten(packed, change)
+
+
+def test_a_newer_archive_is_named_and_says_upgrade(packed, tmp_path):
+    with pytest.raises(NewerSchemaError, match=r"x\.zip: archive version 99 .* upgrade vbstudy"):
+        unpack(of_version(packed, 99), tmp_path / "target")
+
+
+@pytest.mark.parametrize("version", [0, -1])
+def test_a_version_that_no_archive_had_is_refused(packed, tmp_path, version):
+    refused(of_version(packed, version), tmp_path / "target", rf"x\.zip: .*schema_version = {version}; 1 to ")
