@@ -47,7 +47,7 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
     again: list[Recomputed] = []
     with analysis_errors(), _unpacked(subject) as folder:
         Store(folder).check_readable()
-        found = verify_(folder, _planned(folder))
+        found = verify_(folder, _planned(options, subject, folder))
         if not found.runs and not found.imports and not found.damaged and found.planned is None:
             raise UsageError(f"{subject}: there is no study in it; name a study's folder or an archive")
         note_edited(options, edited(Store(folder)))
@@ -142,9 +142,9 @@ def _told(each: Recomputed) -> str:
     )
 
 
-def _planned(folder: Path) -> list[str] | None:
-    """The run ids that the study file plans; None without a study file, or one that names machines which
-    were left out of an archive."""
+def _planned(options: Options, subject: Path, folder: Path) -> list[str] | None:
+    """The run ids that the study file plans; None without a study file, and for that of an archive, which
+    nobody here can correct, when it has an error."""
     from orchestrator.store.store import Store
     from orchestrator.study import plan, schema
 
@@ -153,7 +153,11 @@ def _planned(folder: Path) -> list[str] | None:
         return None
     try:
         return [spec.run_id for spec in plan.plan(schema.load(store.study_file))]
-    except UsageError:
+    except UsageError as error:
+        if folder == subject:
+            raise
+        reason = error.message.replace(f"{folder}/", "")
+        options.reporter("note: ")(f"{subject}: was not checked for missing runs: {reason}")
         return None
 
 

@@ -52,6 +52,23 @@ def test_missing_runs_end_with_1(folder, capsys):
     assert found.err.endswith(f"next: vbstudy -C {folder} report\n"), "study.toml was edited"
 
 
+def test_no_study_is_complete_whose_study_file_has_an_error(folder, capsys):
+    (folder / "study.toml").write_text(STUDY.replace("repetitions = 1", "repetitions = 0"))
+    assert run(["verify", str(folder)]) == 2
+    assert f"{folder}/study.toml:3: repetitions = 0: " in capsys.readouterr().err
+
+
+def test_of_an_archive_the_study_file_may_have_an_error(folder, tmp_path, capsys):
+    (folder / "study.toml").write_text(STUDY.replace("repetitions = 1", "repetitions = 0"))
+    archive = tmp_path / "x.zip"
+    assert run(["-C", str(folder), "export", str(archive)]) == 0
+    assert run(["verify", str(archive)]) == 0
+    found = capsys.readouterr()
+    assert "2 runs checked byte for byte: 0 damaged\n" in found.out
+    note = f"note: {archive}: was not checked for missing runs: study.toml:3: repetitions = 0: "
+    assert note in found.err
+
+
 def test_damage_ends_with_6_and_is_not_exported(folder, tmp_path, capsys):
     weights = folder / "runs/lenet5/fixed-seed/cpus-1/0001" / WEIGHTS
     data = weights.read_bytes()
