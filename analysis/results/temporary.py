@@ -4,6 +4,7 @@ folder, which the system drops when its holder dies: what nobody holds is remove
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -16,12 +17,18 @@ PREFIX = ".vbstudy-"  # what the folders' names begin with
 
 @contextlib.contextmanager
 def temporary(target: Path, prefix: str = PREFIX) -> Iterator[Path]:
-    """A path in a new folder beside `target` that is removed in the end, with what was not moved."""
+    """A path in a new folder beside `target` that is removed in the end, with what was not moved. Raises an
+    OSError that names `target` where no folder can be."""
     parent = target.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    clear(parent, prefix)
     with contextlib.ExitStack() as held:
-        folder = _new_folder(parent, held, prefix)
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            clear(parent, prefix)
+            folder = _new_folder(parent, held, prefix)
+        except OSError as error:
+            is_file = isinstance(error, FileExistsError)  # the parent
+            code = errno.ENOTDIR if is_file else error.errno or 0
+            raise OSError(code, os.strerror(code), str(target)) from None
         try:
             yield folder / target.name
         finally:

@@ -348,7 +348,8 @@ def analysis_errors(target: Path | None = None) -> Iterator[None]:
     ) as error:
         raise UsageError(str(error)) from None
     except OSError as error:
-        if error.errno in STORAGE_ERRNOS:
+        is_target = target is not None and Path(error.filename or target).absolute() == target.absolute()
+        if error.errno in STORAGE_ERRNOS or is_target:
             raise storage_error(error.filename or target, error) from None
         raise UsageError(f"{error.filename or target}: {error.strerror}") from None
 

@@ -37,6 +37,26 @@ def test_a_whole_study_verifies(folder, capsys):
     assert "2 runs checked byte for byte: 0 damaged; 0 of 2 planned runs missing" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["x.zip", "mlruns"])
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("study.toml", "Not a directory"),
+        ("study.toml/deeper", "Not a directory"),
+        ("/proc", "No such file or directory"),
+        ("n" * 300, "File name too long"),
+    ],
+)
+def test_an_export_to_an_impossible_place_names_it_and_the_reason(
+    folder, monkeypatch, capsys, place, reason, name
+):
+    monkeypatch.chdir(folder)
+    assert run(["export", f"{place}/{name}"]) == 6
+    err = capsys.readouterr().err
+    assert f"{place}/{name}: cannot be written: {reason}; " in err
+    assert ".vbstudy-" not in err
+
+
 def test_one_run_is_no_plural(tmp_path, capsys):
     Fabricator(tmp_path / "s").run(1)
     assert run(["-C", str(tmp_path / "s"), "export", str(tmp_path / "x.zip")]) == 0
