@@ -109,7 +109,8 @@ def study(tried: Tried, name: str) -> str:
     study cannot measure."""
     from orchestrator.study import schema  # heavy, and `try` does without it
 
-    sources = filter(None, (_source(name, tried.metrics) for name in tried.metrics))
+    names = [name for name in tried.metrics if "\0" not in name]  # which no text of a study file may have
+    sources = filter(None, (_source(name, names) for name in names))
     metrics = _named(list(itertools.islice(sources, METRICS)))
     if not metrics:
         raise UsageError(

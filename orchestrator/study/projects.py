@@ -105,7 +105,7 @@ class ProjectTable(Section):
     metrics: dict[str, MetricTable] = Field(min_length=1)
     artifacts: ArtifactsTable = ArtifactsTable()
     timeout_s: Seconds | None = None
-    disk_limit_mib: int = Field(default=10240, ge=1, strict=True)
+    disk_limit_mib: int = Field(default=10240, ge=1, le=1 << 30, strict=True)
     random: Random = Random.SEED
     framework: Framework | None = None
 

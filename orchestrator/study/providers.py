@@ -23,7 +23,7 @@ from guest.records.run import CPU_MODEL
 MAX_THREADS = 1024
 MAX_S = 365 * 24 * 3600  # a year: no clock or system call overflows
 
-Count = Annotated[int, Field(ge=1, strict=True)]
+Count = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 ThreadCount = Annotated[int, Field(ge=1, le=MAX_THREADS, strict=True)]
 Seconds = Annotated[float, Field(gt=0, le=MAX_S)]
 Port = Annotated[int, Field(ge=1, le=65535, strict=True)]
@@ -69,9 +69,17 @@ def no_credentials(url: str) -> str:
 
 
 class Section(BaseModel):
-    """A table of the study file; unknown keys are errors, and numbers are finite."""
+    """A table of the study file; unknown keys are errors, numbers are finite, and no text has a NUL."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _has_no_nul(cls, value: Any) -> Any:
+        texts = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(text, str | Path) and "\0" in str(text) for text in texts):
+            raise ValueError("has a NUL character, which no path and no argument of a program can have")
+        return value
 
 
 Table = TypeVar("Table", bound=Section)

@@ -15,7 +15,7 @@ from orchestrator.programs.try_study import Tried, study
 from orchestrator.study import schema
 from vbstudy import caches
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
 # What `try` names: numbers that are printed, with or without their place, and those in files.
 NAMES = st.one_of(
     st.sampled_from(["loss", "epoch", "train_loss", "test_loss", "loss @ train.py:3", "model_sha256"]),
@@ -42,6 +42,10 @@ def workload(*metrics: str, folder: str = "/home/u/exp", command=("python", "tra
 @given(st.lists(NAMES, max_size=6), TEXT.filter(lambda name: "/" not in name))
 def test_a_study_of_any_program_is_accepted(metrics, folder):
     assert workload("accuracy", *metrics, folder=f"/home/{folder}").metrics["accuracy"].pattern is not None
+
+
+def test_a_number_whose_name_has_a_nul_is_left_out():
+    assert set(workload("accuracy", "pre\0cision", "out.json: re\0call").metrics) == {"accuracy"}
 
 
 @given(st.lists(NAMES.filter(lambda name: ": " not in name), min_size=1, max_size=3))

@@ -256,6 +256,46 @@ def test_a_seed_of_a_factor_is_a_number_that_generators_take(value):
     assert line.endswith(": a whole number from 0 to 2147483647 is needed, or 'free'")
 
 
+OWN = """\
+[[workload]]
+name = "mine"
+project = "mine"
+command = ["python"]
+metrics.accuracy.pattern = "([0-9.]+)"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (MINIMAL + '[data]\nfolder = "a\\u0000"\n', "data.folder = 'a\\x00'"),
+        (OWN + 'wheels = "\\u0000"\n', "workload[0].wheels = '\\x00'"),
+        (OWN.replace('["python"]', '["python", "\\u0000"]'), "workload[0].command = ['python', '\\x00']"),
+        (OWN + 'artifacts.weights = "\\u0000"\n', "workload[0].artifacts.weights = '\\x00'"),
+        (MINIMAL + '[provider]\npython = "\\u0000"\n', "provider.python = '\\x00'"),
+        (MINIMAL + '[engine]\nkind = "dask"\nsecurity = "\\u0000"\n', "engine.security = '\\x00'"),
+    ],
+)
+def test_no_text_of_a_study_has_a_nul(text, key):
+    assert f"{key}: has a NUL character, which no path" in message(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (OWN + f"disk_limit_mib = {2**44}\n", "workload[0].disk_limit_mib = 17592186044416: input should be"),
+        (MINIMAL + f"train_samples = {2**31}\n", "workload[0].train_samples = 2147483648: input should be"),
+        (f"repetitions = {2**31}\n" + MINIMAL, "repetitions = 2147483648: input should be less than"),
+        (
+            MINIMAL + f'[engine]\nkind = "dask"\n[engine.cluster]\nkind = "local"\nworkers = {2**31}\n',
+            "engine.cluster.workers = 2147483648: input should be less than",
+        ),
+    ],
+)
+def test_numbers_of_a_study_have_bounds(text, expected):
+    assert expected in message(text)
+
+
 def test_several_mistakes_are_told_at_once():
     assert len(message("cpus = [0]\nseed = 'x'\n" + MINIMAL).splitlines()) == 2
 
