@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, AliasChoices, Field, ValidationError, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, StrictBool, ValidationError, model_validator
 
 from guest.records.run import CONTENDED_ABOVE
 from orchestrator.errors import UsageError
@@ -71,15 +71,16 @@ class EngineTable(Section):
     timeout_s: Seconds = 24 * 3600
     heartbeat_s: Seconds = 5
     lost_after_s: Seconds = 120
-    side_by_side: bool = True
-    hyper_threads: bool = True
+    side_by_side: StrictBool = True
+    hyper_threads: StrictBool = True
     reserve: int = Field(default=0, ge=0, le=MAX_THREADS, strict=True)
     contended_above: float = Field(
         default=CONTENDED_ABOVE,
         gt=0,
+        strict=True,
         validation_alias=AliasChoices("contended_above", "disturbed_above"),  # the second in older studies
     )
-    redo_contended: bool = Field(
+    redo_contended: StrictBool = Field(
         default=False, validation_alias=AliasChoices("redo_contended", "redo_disturbed")
     )
     kind: Literal["local", "dask"] = "local"
@@ -87,7 +88,7 @@ class EngineTable(Section):
         default=None, examples=["tcp://node0:8786"]
     )
     security: Path | None = Field(default=None, examples=["security.toml"])
-    workers_wait_s: float = Field(default=600, ge=0, le=MAX_S)
+    workers_wait_s: float = Field(default=600, ge=0, le=MAX_S, strict=True)
     cluster: ClusterTable | None = None
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, StrictBool, ValidationInfo, field_validator, model_validator
 
 from guest import workloads
 from guest.datasets import datasets
@@ -46,11 +46,11 @@ class WorkloadTable(Section):
     dataset: Annotated[str, _known(datasets.DATASETS)]
     epochs: Count = 5
     batch_size: Count = 64
-    learning_rate: float = Field(default=0.01, gt=0)
+    learning_rate: float = Field(default=0.01, gt=0, strict=True)
     optimizer: Optimizer = Optimizer.SGD
-    momentum: float = Field(default=0.0, ge=0, lt=1)
-    weight_decay: float = Field(default=0.0, ge=0)
-    augment: bool = False
+    momentum: float = Field(default=0.0, ge=0, lt=1, strict=True)
+    weight_decay: float = Field(default=0.0, ge=0, strict=True)
+    augment: StrictBool = False
     train_samples: Count | None = None
     test_samples: Count | None = None
     metrics: Distinct[Metric] | None = None

@@ -7,7 +7,7 @@ import warnings
 from pathlib import PurePosixPath
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, StrictBool, field_validator, model_validator
 
 from guest.projects.artifacts import PICKLES
 from guest.records.printable import unaccented
@@ -39,7 +39,7 @@ class MetricTable(Section):
     pattern: str | None = None
     file: PathBelow | None = None
     key: str | None = None
-    report: bool = False
+    report: StrictBool = False
 
     @field_validator("pattern")
     @classmethod

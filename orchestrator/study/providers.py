@@ -13,6 +13,7 @@ from pydantic import (
     Discriminator,
     Field,
     PlainValidator,
+    StrictBool,
     Tag,
     field_validator,
     model_validator,
@@ -25,7 +26,7 @@ MAX_S = 365 * 24 * 3600  # a year: no clock or system call overflows
 
 Count = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 ThreadCount = Annotated[int, Field(ge=1, le=MAX_THREADS, strict=True)]
-Seconds = Annotated[float, Field(gt=0, le=MAX_S)]
+Seconds = Annotated[float, Field(gt=0, le=MAX_S, strict=True)]
 Port = Annotated[int, Field(ge=1, le=65535, strict=True)]
 
 
@@ -139,9 +140,9 @@ class SshTable(Section):
     kind: Literal["ssh"]
     hosts: tuple[SshHostTable, ...]
     cpuset: Literal["auto", "cgroup", "affinity"] = "auto"
-    use_ssh_config: bool = False
+    use_ssh_config: StrictBool = False
     connect_timeout_s: Seconds = 20
-    patience_s: float = Field(default=30, ge=0, le=MAX_S)
+    patience_s: float = Field(default=30, ge=0, le=MAX_S, strict=True)
 
     @field_validator("hosts")
     @classmethod
@@ -183,7 +184,7 @@ class QemuTable(Section):
     memory_mib: int = Field(default=2048, ge=512, le=1 << 20, strict=True)
     cpu_model: CpuModel = "max"
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
-    snapshot: bool = True
+    snapshot: StrictBool = True
     boot_timeout_s: Seconds = 300
     image: Path | None = Field(default=None, examples=["debian-12.qcow2"])
     python: str = "/usr/bin/python3"
@@ -239,14 +240,14 @@ class VirtualBoxTable(Section):
     base: str = Field(min_length=1, examples=["image.vdi"])
     base_sha256: Sha256 | None = Field(default=None, examples=["..."])
     url: Url | None = Field(default=None, examples=["https://..."])
-    cloud_init: bool = False
+    cloud_init: StrictBool = False
     user: str = "root"
     key: Path | None = Field(default=None, examples=["id_ed25519"])
     host_key: HostKey | None = Field(default=None, examples=["ssh-ed25519 AAAA..."])
     python: str = "python3"
     folder: GuestPath = "/var/tmp/vbstudy"  # noqa: S108  (in the guest, which is the study's alone)
     memory_mib: int = Field(default=2048, ge=64, le=1 << 20, strict=True)
-    nested_paging: bool = True
+    nested_paging: StrictBool = True
     execution_engine: Literal["auto", "native", "interpreter"] = "auto"
     snapshot: Literal["live", "saved", "off"] = "live"
     boot_timeout_s: Seconds = 300

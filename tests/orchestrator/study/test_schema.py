@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -294,6 +296,42 @@ def test_no_text_of_a_study_has_a_nul(text, key):
 )
 def test_numbers_of_a_study_have_bounds(text, expected):
     assert expected in message(text)
+
+
+NUMBERS = {
+    MINIMAL: ("learning_rate", "momentum", "weight_decay"),
+    MINIMAL + "[engine]\n": ("timeout_s", "heartbeat_s", "lost_after_s", "contended_above", "workers_wait_s"),
+    MINIMAL + '[provider]\nkind = "qemu"\n': ("boot_timeout_s",),
+    OWN: ("timeout_s",),
+}
+SWITCHES = {
+    MINIMAL: ("augment",),
+    MINIMAL + "[engine]\n": ("side_by_side", "hyper_threads", "redo_contended"),
+    MINIMAL + '[provider]\nkind = "qemu"\n': ("snapshot",),
+    MINIMAL + '[provider]\nkind = "virtualbox"\nbase = "a"\n': ("cloud_init", "nested_paging"),
+    OWN: ("metrics.loss.report",),
+}
+
+
+@pytest.mark.parametrize("value", ["true", "'0.5'"])
+@pytest.mark.parametrize(("table", "key"), [(table, key) for table, keys in NUMBERS.items() for key in keys])
+def test_a_text_and_a_boolean_are_no_numbers(table, key, value):
+    assert re.search(
+        rf"\b{key} = (True|'0.5'): input should be a valid number", message(f"{table}{key} = {value}\n")
+    )
+
+
+@pytest.mark.parametrize("value", ["1", "'yes'"])
+@pytest.mark.parametrize(("table", "key"), [(table, key) for table, keys in SWITCHES.items() for key in keys])
+def test_a_number_and_a_text_are_no_booleans(table, key, value):
+    assert re.search(
+        rf"\b{key} = (1|'yes'): input should be a valid bool", message(f"{table}{key} = {value}\n")
+    )
+
+
+def test_a_whole_number_is_a_number():
+    table = schema.parse(f"{MINIMAL}learning_rate = 1\n[engine]\ntimeout_s = 60\n")
+    assert (table.networks[0].learning_rate, table.engine.timeout_s) == (1.0, 60.0)
 
 
 def test_several_mistakes_are_told_at_once():
