@@ -79,11 +79,6 @@ class DamagedStudyError(ValueError):
         self.verification = verification
 
 
-def projects_of(directory: Path) -> list[str]:
-    """The names of the user's own programs that the study has."""
-    return sorted(path.stem for path in (directory / PROJECTS).glob("*.tar"))
-
-
 def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
     """Writes the study into the zip file `target`; returns the number of its runs. Raises
     NothingToAnalyse for an empty study, DamagedStudyError for one that is not whole, ArchiveError for one
@@ -164,9 +159,8 @@ def _states(directory: Path, *, projects: bool) -> dict[str, tuple[int, ...]]:
     beside = itertools.chain.from_iterable(map(directory.glob, patterns))
     found += [path for path in beside if ALLOWED.fullmatch(f"s/{path.relative_to(directory).as_posix()}")]
     if projects:
-        found += [
-            path for name in projects_of(directory) for path in (directory / PROJECTS).glob(f"{name}.*")
-        ]
+        kept = directory / PROJECTS
+        found += [path for tar in kept.glob("*.tar") for path in kept.glob(f"{tar.stem}.*")]
     states = {}
     for path in sorted(found, key=lambda each: each.relative_to(directory).as_posix()):
         if path.is_file() and not is_hidden(path, directory):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import PurePath
 from typing import Any
 
@@ -15,7 +15,7 @@ import tomlkit
 from analysis.load.runs import Problem, check_run
 from analysis.load.study import StudyData
 from guest.records.printable import counted
-from guest.records.run import RunSpec
+from guest.records.run import RunSpec, portable_source
 
 TABLES: dict[str, frozenset[str]] = {
     table: frozenset(keys.split())
@@ -33,6 +33,13 @@ TABLES: dict[str, frozenset[str]] = {
     }.items()
 }
 """The published keys by table. Tables that are not named (metrics, artifacts, seeds) are published whole."""
+
+PLACES: dict[str, Callable[[str], str]] = {
+    "base": lambda path: PurePath(path).name,
+    "image": lambda path: PurePath(path).name,
+    "project": portable_source,
+}
+"""Keys with paths of which the last name is published."""
 
 
 def public_study_file(text: str) -> tuple[str, list[str]]:
@@ -53,7 +60,7 @@ def _public(table: str, content: dict[str, Any], left_out: list[str]) -> Iterato
         elif key in TABLES and isinstance(value, list):
             yield key, [dict(_public(key, each, left_out)) for each in value if isinstance(each, dict)]
         else:
-            yield key, PurePath(value).name if key in ("base", "image") and isinstance(value, str) else value
+            yield key, PLACES[key](value) if key in PLACES and isinstance(value, str) else value
 
 
 def _nameless(hosts: list[Any]) -> list[dict[str, Any]]:
@@ -115,6 +122,7 @@ def _workload(spec: RunSpec) -> dict[str, Any]:
     settings = dataclasses.asdict(spec.workload)
     project = settings.pop("project")
     if project is not None:
-        return {"name": spec.workload.name, "project": project["source"], "command": list(project["command"])}
+        place = portable_source(project["source"])
+        return {"name": spec.workload.name, "project": place, "command": list(project["command"])}
     settings["metrics"] = [metric.value for metric in spec.workload.metrics]
     return {key: getattr(value, "value", value) for key, value in settings.items() if value is not None}

@@ -26,6 +26,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
 
 from guest.records.codec import RecordError, unseal
@@ -137,6 +138,17 @@ class Random(StrEnum):
     REPLAY = "replay"  # those that it draws by itself are recorded once, and given back to other runs
 
 
+ELSEWHERE = re.compile(r"(?!file:)\w+://|[^/:]+@[^/:]+:")  # a URL, or git's short form of one
+
+
+def portable_source(source: str) -> str:
+    """Where a project is from, for other machines: a URL as it is, a path by its last name alone."""
+    if ELSEWHERE.match(source):
+        return source
+    scheme = "file:///" if source.startswith("file:") else ""
+    return scheme + (PurePath(source).name or source)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectSpec:
     """Somebody's own project. Paths are relative to its folder; an empty one is not declared.
@@ -180,8 +192,14 @@ class WorkloadSpec:
 
     @property
     def comparable(self) -> WorkloadSpec:
-        """Equal where the same is trained: without a project's limits, which a finished run kept to."""
-        project = self.project and dataclasses.replace(self.project, timeout_s=None, disk_limit_mib=0)
+        """Equal where the same is trained: without a project's limits, which a finished run kept to, and
+        without its place, which a published study file does not have."""
+        project = self.project and dataclasses.replace(
+            self.project,
+            source=portable_source(self.project.source),
+            timeout_s=None,
+            disk_limit_mib=0,
+        )
         return dataclasses.replace(self, project=project)
 
     @property

@@ -20,6 +20,7 @@ from orchestrator.errors import StoreError, UnmetError, UsageError
 if TYPE_CHECKING:
     from analysis.exchange.verify import Verification
     from orchestrator.experiments.rerun import Recomputed
+    from orchestrator.store.store import Store
 
 SHOWN = 20  # problems that are printed
 FORMATS = ("zip", "parquet", "mlflow")
@@ -190,14 +191,15 @@ def export(options: Options, target: Path, form: str | None, without_projects: b
     with analysis_errors(target):
         note_edited(options, edited(store))
         if form == "zip":
-            from analysis.exchange.archive import pack, projects_of
+            from analysis.exchange.archive import pack
 
             what = counted(pack(store.directory, target, projects=not without_projects), "run")
-            names = [] if without_projects else projects_of(store.directory)
-            if names:
+            if names := _projects(store):
+                copy = "" if without_projects else ", and its files (--without-projects leaves them out)"
                 options.reporter("note: ")(
-                    f"the archive has {', '.join(names)} as it was run: check its licence and private data "
-                    "before you share it; --without-projects leaves it out"
+                    f"of {', '.join(names)} the archive has the command with all arguments, the path or URL "
+                    f"of the project, what each run printed (log.txt){copy}: check licence and private data "
+                    "before you share it"
                 )
         elif form == "mlflow":
             from analysis.exchange.mlflow_store import write_mlflow
@@ -210,6 +212,13 @@ def export(options: Options, target: Path, form: str | None, without_projects: b
 
             what = f"{len(write_parquet(analyze(store.directory), target))} tables"
     result(options, {"target": str(target), "format": form}, f"wrote {what} to {target}")
+
+
+def _projects(store: Store) -> list[str]:
+    """The workloads of stored runs that are user projects."""
+    folders = sorted(path.name for path in store.runs.glob("*"))
+    records = [record for name in folders for record in store.records(f"{name}/*/*", 1)]
+    return [record.spec.workload.name for record in records if record.spec.workload.project]
 
 
 @click.command("import")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from guest.machine.folders import unfit_for_hooks
 from guest.records.codec import digest, from_json, sha256_of
-from guest.records.run import ProjectFiles
+from guest.records.run import ProjectFiles, portable_source
 from orchestrator.errors import PrerequisiteError, StoreError, UsageError
 from orchestrator.files import expand, sync, write_durably
 from orchestrator.store.store import Store
@@ -150,7 +150,8 @@ def _prepare(table: ProjectTable, store: Store) -> Snapshot:
     remedy = (
         f"give the workload another name, or remove {_file(store, table.name).with_suffix('')}.* and its runs"
     )
-    if kept.source != table.location or (table.commit and not kept.commit.startswith(table.commit)):
+    known = (kept.source, portable_source(kept.source))  # the second in a published study file
+    if table.location not in known or (table.commit and not kept.commit.startswith(table.commit)):
         raise UsageError(
             f"{where}: its runs are of {kept.source} {kept.commit[:12]}, not of {table.project}; {remedy}"
         )

@@ -5,9 +5,11 @@ import tomllib
 
 import pytest
 
-from analysis.provenance.study_file import TABLES, public_study_file
+from analysis.load.study import load_study
+from analysis.provenance.study_file import TABLES, public_study_file, study_file_of
 from orchestrator.study import schema
 from orchestrator.study.providers import PROVIDER_TABLES, VirtualBoxTable
+from tests.analysis.provenance.test_overrides import as_project
 
 PRIVATE = {
     "": {"data"},
@@ -51,7 +53,7 @@ def test_only_what_repeats_the_study_is_published():
         "workload": [
             {"model": "lenet5", "dataset": "digits"},
             {
-                "project": "../mine",
+                "project": "mine",
                 "command": ["python", "train.py"],
                 "metrics": {"accuracy": {"pattern": "acc ([0-9.]+)"}},
             },
@@ -84,6 +86,29 @@ def test_a_published_study_file_is_one_that_every_command_reads(provider, publis
     hosts = [(host.host, host.user, host.cpus) for host in getattr(read, "hosts", ())]
     assert (hosts or str(read.image)) == published
     assert public_study_file(text)[0] == text
+
+
+@pytest.mark.parametrize(
+    ("project", "published"),
+    [
+        ("/home/eve/secret/net", "net"),
+        ("~/secret/net/", "net"),
+        ("..", ".."),
+        ("/home/eve/net.git@0123abc", "net.git@0123abc"),
+        ("file:///home/eve/net@0123abc", "file:///net@0123abc"),
+        ("https://host/eve/net.git@0123abc", "https://host/eve/net.git@0123abc"),
+        ("git@host:eve/net.git", "git@host:eve/net.git"),
+    ],
+)
+def test_of_a_project_on_this_machine_the_name_is_published(project, published):
+    text, _ = public_study_file(STUDY.replace("../mine", project))
+    assert tomllib.loads(text)["workload"][1]["project"] == published
+
+
+def test_a_study_file_that_is_made_from_runs_names_a_project_as_a_published_one(study):
+    as_project(study.run(1, workload="mine"))
+    (workload,) = tomllib.loads(study_file_of(load_study(study.directory)))["workload"]
+    assert workload["project"] == "mine"
 
 
 def test_every_key_of_a_study_file_is_either_published_or_named_as_private_here():

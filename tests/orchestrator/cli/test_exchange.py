@@ -9,6 +9,7 @@ import pytest
 from guest.records.run import WEIGHTS
 from orchestrator.cli.main import run
 from tests.analysis.conftest import Fabricator
+from tests.analysis.provenance.test_overrides import as_project
 
 STUDY = """\
 name = "x"
@@ -119,6 +120,19 @@ def test_an_archive_is_exported_verified_imported_and_verified(folder, tmp_path,
     assert "exists already" in capsys.readouterr().err
     archive.write_bytes(archive.read_bytes()[:-30])
     assert run(["verify", str(archive)]) == 6
+
+
+@pytest.mark.parametrize("option", [[], ["--without-projects"]])
+def test_the_export_of_a_project_names_what_may_be_private(folder, tmp_path, capsys, option):
+    as_project(Fabricator(folder).run(2, 2, workload="mine"))
+    assert run(["-C", str(folder), "export", *option, str(tmp_path / "x.zip")]) == 0
+    err = capsys.readouterr().err
+    assert (
+        "note: of mine the archive has the command with all arguments, the path or URL of the project, "
+        in err
+    )
+    assert "what each run printed (log.txt)" in err
+    assert ("and its files (--without-projects leaves them out)" in err) is not bool(option)
 
 
 @pytest.mark.parametrize("name", ["incoming", "runs", "guests", "failed", "report", "imported"])

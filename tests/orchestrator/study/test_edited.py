@@ -4,7 +4,7 @@ import pytest
 
 from analysis.load.study import load_study
 from analysis.pipeline import analyze
-from analysis.provenance.study_file import study_file_of
+from analysis.provenance.study_file import public_study_file, study_file_of
 from analysis.report.methods import recipe
 from orchestrator.cli import main as cli
 from orchestrator.errors import UsageError
@@ -27,6 +27,17 @@ epochs = 2
 batch_size = 64
 learning_rate = 0.1
 optimizer = "sgd"
+"""
+PROJECT = """cpus = [1]
+repetitions = 1
+variants = ["default"]
+[[workload]]
+name = "own"
+project = "mine"
+command = ["python", "train.py"]
+metrics = { accuracy = { report = true } }
+timeout_s = 60
+disk_limit_mib = 10
 """
 
 
@@ -63,20 +74,9 @@ def test_what_differs_is_named(study):
 
 
 def test_a_project_s_limits_are_no_other_settings_and_what_is_one_is_named(tmp_path):
-    text = """cpus = [1]
-repetitions = 1
-variants = ["default"]
-[[workload]]
-name = "own"
-project = "mine"
-command = ["python", "train.py"]
-metrics = { accuracy = { report = true } }
-timeout_s = 60
-disk_limit_mib = 10
-"""
     store = Store(tmp_path)
-    publish(store, conditions(parse(text))[0])
-    store.study_file.write_text(text.replace("60", "7200").replace("= 10", "= 20"))
+    publish(store, conditions(parse(PROJECT))[0])
+    store.study_file.write_text(PROJECT.replace("60", "7200").replace("= 10", "= 20"))
     assert (edited(store), refused(store)) == ("", False)
     change(tmp_path, "train.py", "main.py")
     assert edited(store) == (
@@ -85,6 +85,16 @@ disk_limit_mib = 10
     )
     with pytest.raises(UsageError, match=r"was run with command = .* \(the study says .*main.py'\)\); set"):
         store.check(conditions(parse(store.study_file.read_text()))[0])
+
+
+def test_a_published_study_file_is_no_edited_one(tmp_path):
+    text = PROJECT.replace('"mine"', '"/home/eve/mine"')
+    store = Store(tmp_path)
+    publish(store, conditions(parse(text))[0])
+    store.study_file.write_text(public_study_file(text)[0])
+    assert (edited(store), refused(store)) == ("", False)
+    change(tmp_path, '"mine"', '"other"')
+    assert edited(store) == "own/default/cpus-1 was run with project = mine (the study says other)"
 
 
 @pytest.mark.parametrize("text", ["", "cpus = ["])

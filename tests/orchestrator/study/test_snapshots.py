@@ -75,6 +75,14 @@ def test_a_tilde_is_the_home_of_the_user(project, store, monkeypatch):
         snapshots.prepare(parsed, store)
 
 
+def test_a_snapshot_is_found_by_the_name_that_a_published_study_file_has(project, store):
+    taken = prepare(store, str(project))
+    project.rename(project.with_name("moved"))
+    assert prepare(store, "mine") == taken
+    with pytest.raises(UsageError, match="its runs are of "):
+        prepare(store, "../moved")
+
+
 def test_requirements_that_a_project_lacks_are_an_error_before_its_snapshot(project, store):
     parsed = schema.parse((STUDY % "../mine").replace("command", 'requirements = "r.txt"\ncommand'))
     with pytest.raises(UsageError, match=r"requirements = 'r\.txt': the project has no such file; name one"):

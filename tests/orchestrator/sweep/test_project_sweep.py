@@ -138,8 +138,9 @@ def test_a_sweep_of_projects_is_verified_archived_and_analysed(swept, tmp_path, 
 def test_a_colleague_repeats_the_runs_of_an_archive_without_the_projects_folder(swept, tmp_path, capsys):
     for name, options in (("whole", []), ("alone", ["--without-projects"])):
         assert vbstudy(swept, "export", *options, str(tmp_path / f"{name}.zip")) == 0
-        noted = "the archive has mine as it was run: check its licence" in capsys.readouterr().err
-        assert noted is not bool(options)
+        noted = capsys.readouterr().err
+        assert "note: of mine the archive has the command with all arguments, the path or URL" in noted
+        assert ("and its files (--without-projects leaves them out)" in noted) is not bool(options)
         assert vbstudy(tmp_path, "import", f"{tmp_path / name}.zip") == 0
     whole, alone = tmp_path / "whole", tmp_path / "alone"
     assert not (whole / "mine").exists()
