@@ -34,7 +34,8 @@ class DatasetInfo:
     """One data set. `shape` is one sample's: (height, width, channels) of an image, (tokens,) of a text,
     (sentences + 1, words) of a story, whose last row is the question. `vocabulary` counts the token ids,
     padding included (0 for images). `mean` and `std` are the training pixels', per channel, in 0 .. 1.
-    `samples` are how many there are to train and to test with, where it was counted."""
+    `samples` are how many there are to train and to test with, where it was counted. `subfolders` are
+    where other libraries put its files; vbstudy's own is of its name."""
 
     name: str
     kind: Kind
@@ -126,7 +127,7 @@ DATASETS: dict[str, DatasetInfo] = {
                 0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7
                 ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2""",
         ),
-        subfolders=("mnist", "MNIST/raw"),
+        subfolders=("MNIST/raw",),  # torchvision's
     ),
     # Fashion-MNIST: 70,000 articles of clothing, 28x28.
     # Xiao, Rasul and Vollgraf 2017, https://github.com/zalandoresearch/fashion-mnist, MIT
@@ -151,7 +152,7 @@ DATASETS: dict[str, DatasetInfo] = {
                 5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b
                 0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34""",
         ),
-        subfolders=("fashion-mnist", "FashionMNIST/raw"),  # Debian's folder, torchvision's
+        subfolders=("FashionMNIST/raw",),
         samples=(53962, 10000),
     ),
     # CIFAR-10: 60,000 photographs of 10 kinds, 32x32.
@@ -177,7 +178,6 @@ DATASETS: dict[str, DatasetInfo] = {
                 test_batch="8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
             ),
         ),
-        subfolders=("cifar10",),
     ),
     # CIFAR-100: 60,000 photographs of 100 kinds, 32x32.
     # Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html
@@ -198,7 +198,6 @@ DATASETS: dict[str, DatasetInfo] = {
                 test="d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
             ),
         ),
-        subfolders=("cifar100",),
     ),
     # 6,000 generated headlines, clickbait or news: guest/datasets/data/TEXTS.txt
     "headlines": DatasetInfo(

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from guest.datasets.catalogue import DATASETS, DatasetError, SourceFile
+from guest.datasets.catalogue import DATASETS, DatasetError, DatasetInfo, SourceFile
 from guest.records.codec import sha256_of
 from vbstudy import caches
 
@@ -64,7 +64,7 @@ def read(folder: Path, source: SourceFile) -> list[bytes]:
                 if source not in other.files and any(seen in each.contents.values() for each in other.files):
                     raise DatasetError(
                         f"{path} is of {other.name}: move the files of {other.name} into the subfolder "
-                        f"{other.subfolders[0]} of your data folder"
+                        f"{other.name} of your data folder"
                     )
             raise DatasetError(
                 f"{path} is damaged: {name} does not have the published SHA-256 {sha256[:16]}…; "
@@ -244,14 +244,14 @@ def _stream(url: str, source: SourceFile, part: Path, progress: Progress | None)
         raise DatasetError(f"SHA-256 {digest.hexdigest()[:16]}… instead of {source.sha256[:16]}…")
 
 
-def candidates(folders: Sequence[str | Path], subfolders: Sequence[str]) -> list[Path]:
+def candidates(folders: Sequence[str | Path], wanted: DatasetInfo) -> list[Path]:
     """Where a data set may lie, best first: the given folders, $VBSTUDY_DATA, the user's cache, Debian's
-    packages; in each the subfolders and then the folder itself, which may hold a set of the same names."""
+    packages; in each its subfolders and then the folder itself, which may hold files of another set."""
     roots = [Path(folder).expanduser() for folder in folders]
     if os.environ.get("VBSTUDY_DATA"):
         roots += [Path(part) for part in os.environ["VBSTUDY_DATA"].split(os.pathsep) if part]
     roots += [default_folder(), Path("/usr/share/datasets")]
-    return [root / sub for root in roots for sub in (*subfolders, "")]
+    return [root / sub for root in roots for sub in (wanted.name, *wanted.subfolders, "")]
 
 
 def default_folder() -> Path:

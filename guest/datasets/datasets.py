@@ -56,7 +56,7 @@ def find(name: str, folders: Sequence[str | Path] = ()) -> Path | None:
     wanted = info(name)
     if wanted.embedded:
         return None
-    for folder in datafiles.candidates(folders, wanted.subfolders):
+    for folder in datafiles.candidates(folders, wanted):
         if all(datafiles.present(folder, source) for source in wanted.files):
             return folder
     return None
@@ -122,7 +122,7 @@ def load(
 
 
 def _not_found(wanted: DatasetInfo, folders: Sequence[str | Path]) -> str:
-    searched = "\n".join(f"  {folder}" for folder in datafiles.candidates(folders, wanted.subfolders))
+    searched = "\n".join(f"  {folder}" for folder in datafiles.candidates(folders, wanted))
     names = ", ".join(source.name for source in wanted.files)
     debian = ", or install Debian's package dataset-fashion-mnist" if wanted.name == "fashion-mnist" else ""
     return (

@@ -250,6 +250,17 @@ def test_given_folders_and_their_usual_subfolders_are_searched(
     assert datasets.find("mnist", [tmp_path / "empty", tmp_path]) == tmp_path / below
 
 
+def test_a_set_without_subfolders_is_searched_in_a_folder_of_its_name(
+    tiny: DatasetInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DATASETS, "letters", dataclasses.replace(tiny, name="letters", subfolders=()))
+    with pytest.raises(DatasetError) as caught:
+        datasets.load("letters", [tmp_path])
+    assert f"  {tmp_path / 'letters'}\n" in str(caught.value)
+    write_packed(tmp_path / "letters")
+    assert datasets.find("letters", [tmp_path]) == datasets.download("letters", tmp_path)
+
+
 def test_given_folders_come_before_the_environment_and_that_before_the_cache(
     tiny: DatasetInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

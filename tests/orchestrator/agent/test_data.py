@@ -62,8 +62,3 @@ def test_each_of_two_data_sets_with_the_same_file_names_is_found_in_the_guest(tm
     folders = data.bring(schema.parse("".join(tables)), (host,), Copying())
     for name in names:
         assert {path.read_text() for path in datasets.files(name, folders)} == {name}
-
-
-def test_every_data_set_to_bring_is_looked_for_in_a_subfolder_of_its_name():
-    brought = [info for info in datasets.DATASETS.values() if not info.embedded]
-    assert [info.name for info in brought if info.name not in info.subfolders] == []
