@@ -49,14 +49,19 @@ def _is_file(path: Path) -> bool:
 
 
 def read(folder: Path, source: SourceFile) -> list[bytes]:
-    """The contents of `source`, in order, each checked. Raises DatasetError naming the damaged file."""
+    """The contents of `source`, in order, each checked. Raises DatasetError naming the file that is damaged
+    or cannot be read."""
     where = present(folder, source) or [folder / source.name]
     if where[0].name in (source.name, source.pickled):
         read_archive = _read_packed if where[0].name == source.name else _read_pickled
-        found = read_archive(where[0], source)
+        with _reading(where[0]):
+            found = read_archive(where[0], source)
         where *= len(source.contents)
     else:
-        found = [path.read_bytes() for path in where]
+        found = []
+        for path in where:
+            with _reading(path):
+                found.append(path.read_bytes())
     for (name, sha256), path, data in zip(source.contents.items(), where, found, strict=True):
         seen = hashlib.sha256(data).hexdigest()
         if seen != sha256:
@@ -73,18 +78,27 @@ def read(folder: Path, source: SourceFile) -> list[bytes]:
     return found
 
 
-def _read_packed(path: Path, source: SourceFile) -> list[bytes]:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raises DatasetError for what goes wrong meanwhile. A file that may not be read is not damaged."""
     import tarfile
 
     try:
-        if not source.name.endswith(".tar.gz"):
-            return [gzip.decompress(path.read_bytes())]
-        members = {name: file.read() for name, file in _members(path)}
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
+        raise DatasetError(f"{path} is damaged ({error}); delete it and get it again") from error
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be read ({error.strerror or error})") from error
+
+
+def _read_packed(path: Path, source: SourceFile) -> list[bytes]:
+    if not source.name.endswith(".tar.gz"):
+        return [gzip.decompress(path.read_bytes())]
+    members = {name: file.read() for name, file in _members(path)}
+    try:
         return [members[name] for name in source.contents]
     except KeyError as error:
         raise DatasetError(f"{path} is damaged: it has no member {error}; get it again") from error
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        raise DatasetError(f"{path} is damaged ({error}); delete it and get it again") from error
 
 
 def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
@@ -161,7 +175,10 @@ def _read_pickled(path: Path, source: SourceFile) -> list[bytes]:
     """The batches of `cifar-10-python.tar.gz` or `cifar-100-python.tar.gz`, as the binary archives
     have them: `data_batch_1` is `data_batch_1.bin`, `train` is `train.bin`."""
     if sha256_of(path) != source.pickled_sha256:
-        raise DatasetError(f"{path} is not the official archive, so nothing in it was unpickled")
+        raise DatasetError(
+            f"{path} is not the official archive, so nothing in it was unpickled; delete it "
+            f"(`vbstudy provision` then downloads {source.name}), or get it again"
+        )
     batches = {PurePosixPath(name).name: member.read() for name, member in _members(path)}
     return [_binary(_unpickle(batches[PurePosixPath(name).stem], path)) for name in source.contents]
 

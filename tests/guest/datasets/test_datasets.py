@@ -27,6 +27,7 @@ from sklearn.datasets import load_digits
 from guest.datasets import datafiles, datasets
 from guest.datasets.catalogue import SourceFile
 from guest.datasets.datasets import DATASETS, DatasetError, DatasetInfo
+from tests.orchestrator.test_files import binds, bound
 
 TEXTS_SHA256 = {
     "headlines": "ecb06b7f73658d636ae685883275e03481ccd970b4c54d0bd579b0f50260a57f",
@@ -323,6 +324,31 @@ def test_a_damaged_file_is_named(tiny: DatasetInfo, tmp_path: Path, damage: str)
         datasets.load("mnist", [tmp_path])
 
 
+LOAD = """
+import sys
+from guest.datasets import datasets
+try:
+    datasets.load(sys.argv[1], [sys.argv[2]])
+except datasets.DatasetError as error:
+    print(error)
+"""
+
+
+@binds
+@pytest.mark.parametrize("kind", ["packed", "unpacked", "pickled"])
+def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, kind: str) -> None:
+    info = DATASETS["cifar10" if kind == "pickled" else "mnist"]
+    names = {
+        "packed": [source.name for source in info.files],
+        "unpacked": [name for source in info.files for name in source.contents],
+        "pickled": [source.pickled for source in info.files],
+    }[kind]
+    for name in names:
+        (tmp_path / name).touch(mode=0)
+    message = bound(sys.executable, "-c", LOAD, info.name, str(tmp_path))
+    assert message == f"{tmp_path / names[0]} cannot be read (Permission denied)\n"
+
+
 @pytest.mark.parametrize("data", [b"", b"\0\0\x08", b"\0\0\x0d\x01\0\0\0\0", idx(TRAIN[1]) + b"x"])
 def test_what_is_not_idx_is_refused(data: bytes) -> None:
     with pytest.raises(DatasetError, match="file is not an IDX file"):
@@ -454,7 +480,8 @@ def test_an_unknown_python_archive_is_not_unpickled(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     name = DATASETS["cifar10"].files[0].pickled
     write_tar(tmp_path / name, {"cifar-10-batches-py/test_batch": pickle.dumps(Evil(), 2)})
-    with pytest.raises(DatasetError, match=f"{name} is not the official archive"):
+    advice = r"delete it \(`vbstudy provision` then downloads cifar-10-binary.tar.gz\), or get it again"
+    with pytest.raises(DatasetError, match=f"{name} is not the official archive.*; {advice}"):
         datasets.load("cifar10", [tmp_path])
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
