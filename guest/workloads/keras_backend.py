@@ -112,9 +112,21 @@ def build(
             inter_op=tf.config.threading.get_inter_op_parallelism_threads(),
         )
     model = construct(spec.model, info, dropout)
-    for name, variable in _named(model):
-        variable.assign(initial(initialisation, name, tuple(variable.shape)))
+    _initialise(model, initialisation)
     return KerasBackend(model, _optimizer(spec), spec.weight_decay)
+
+
+def _initialise(model: keras.Model, seed: int) -> None:
+    """Sets every weight. Raises WorkloadError for two of one name: they would start from the same values, and
+    only one would be stored."""
+    known = set()
+    for name, variable in _named(model):
+        if name in known:
+            raise WorkloadError(
+                f"two weights are named {name}: make the layer of simpler ones, each with a name"
+            )
+        known.add(name)
+        variable.assign(initial(seed, name, tuple(variable.shape)))
 
 
 def _optimizer(spec: WorkloadSpec) -> keras.Optimizer:

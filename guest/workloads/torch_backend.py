@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 import torch._dynamo  # the optimisers import it at their first use, which takes a second
@@ -100,7 +102,10 @@ def _optimizer(spec: WorkloadSpec, model: nn.Module) -> torch.optim.Optimizer:
 
 @torch.no_grad()
 def _initialise(model: nn.Module, seed: int) -> None:
-    """Sets every weight from `guest.workloads.initial`, turned from Keras's layout into torch's."""
+    """Sets every weight from `guest.workloads.initial`, turned from Keras's layout into torch's. Raises
+    WorkloadError for one that no case sets."""
+    for weight in model.parameters():
+        weight.fill_(math.nan)
     for path, layer in model.named_modules():
         match layer:
             case nn.Conv2d():
@@ -115,10 +120,18 @@ def _initialise(model: nn.Module, seed: int) -> None:
                 _set(layer.get_parameter("weight_ih_l0").T, seed, f"{path}/kernel")
                 _set(layer.get_parameter("weight_hh_l0").T, seed, f"{path}/recurrent_kernel")
                 _set(layer.get_parameter("bias_ih_l0"), seed, f"{path}/bias")
+                layer.get_parameter("bias_hh_l0").zero_()
             case nn.BatchNorm2d() | nn.LayerNorm():
                 layer.reset_parameters()
         if isinstance(layer, (nn.Conv2d, nn.Linear)) and layer.bias is not None:
             layer.bias.zero_()
+    for path, layer in model.named_modules():
+        for name, weight in layer.named_parameters(path, recurse=False):
+            if weight.isnan().any():
+                raise WorkloadError(
+                    f"{name}, of {type(layer).__name__}, gets no initial values from the seed: "
+                    "add the layer's class to _initialise in guest/workloads/torch_backend.py"
+                )
 
 
 def _set(weight: Tensor, seed: int, name: str) -> None:

@@ -193,7 +193,7 @@ class Lstm(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(info.vocabulary, 32)
         self.lstm = nn.LSTM(32, 64, batch_first=True)
-        self.lstm.get_parameter("bias_hh_l0").requires_grad_(False).zero_()
+        self.lstm.get_parameter("bias_hh_l0").requires_grad_(False)
         self.dropout = Dropout(0.2, generator)
         self.out = nn.Linear(64, info.classes)
 

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -279,6 +280,33 @@ def test_initial_weights_follow_their_scheme() -> None:
     assert workloads.initial(1, "embedding/embeddings", (500, 50)).std() == pytest.approx(0.1, rel=0.02)
     assert workloads.initial(1, "lstm/bias", (8,)).tolist() == [0, 0, 1, 1, 0, 0, 0, 0]
     assert workloads.initial(1, "norm/gamma", (2,)).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(("make", "weight"), [
+    (lambda nn: nn.Conv1d(2, 3, 2), "weight, of Conv1d,"),
+    (lambda nn: nn.GRU(2, 3), "weight_ih_l0, of GRU,"),
+    (lambda nn: nn.LSTM(2, 3, num_layers=2), "weight_ih_l1, of LSTM,"),
+    (lambda nn: nn.GroupNorm(1, 2), "weight, of GroupNorm,"),
+    (lambda nn: nn.ParameterList([nn.Linear(2, 2).weight]), "0, of ParameterList,"),
+])  # fmt: skip
+def test_a_layer_that_the_seed_would_not_initialise_is_refused_in_torch(make: Any, weight: str) -> None:
+    from torch import nn
+
+    from guest.workloads import torch_backend
+
+    with pytest.raises(WorkloadError, match=f"^layer.{weight} gets no initial values from the seed"):
+        torch_backend._initialise(nn.ModuleDict({"layer": make(nn), "out": nn.Linear(2, 2)}), 1)
+
+
+def test_a_layer_with_two_weights_of_one_name_is_refused_in_keras() -> None:
+    from keras import Input, Model, layers
+
+    from guest.workloads import keras_backend
+
+    start = Input((5, 4))
+    network = Model(start, layers.MultiHeadAttention(2, 3, name="attention")(start, start))
+    with pytest.raises(WorkloadError, match="two weights are named attention/kernel"):
+        keras_backend._initialise(network, 1)
 
 
 def test_every_weight_has_a_stream_of_its_own() -> None:
