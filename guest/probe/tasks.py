@@ -141,9 +141,8 @@ def probe(
             parts=tuple(_part(engine, request, operation, case, part, arrays, kept) for part in parts),
         )
     except Exception as error:  # noqa: BLE001  (an operation that is not written for a type says so in its own way)
-        return CaseResult(
-            case=case, parts=(), refused=f"{type(error).__name__}: {str(error).splitlines()[0]:.160}"
-        )
+        reason = next(iter(str(error).splitlines()), "without a reason")
+        return CaseResult(case=case, parts=(), refused=f"{type(error).__name__}: {reason:.160}")
 
 
 def _part(

@@ -135,6 +135,7 @@ class Assessor:
 
         spec = request.workload
         if self._workload != spec:
+            self._workload = None  # what fails below leaves data and network of two workloads
             data = datasets.load(spec.dataset, request.data_folders, spec.train_samples, spec.test_samples)
             self._info, self._test = data.info, data.test
             self._backend = workloads.build(spec, data.info, EVALUATION_SEEDS, deterministic=False)

@@ -1,5 +1,6 @@
 """The registry of operations: complete, computable, and true about what it runs."""
 
+import dataclasses
 import importlib
 import tomllib
 from importlib import resources
@@ -77,6 +78,12 @@ def test_kept_outputs_are_named_by_case_and_part():
     kept = {}
     computed(operation, Framework.TORCH, kept)
     assert sorted(kept) == ["mm/8/float32/backward/0", "mm/8/float32/backward/1", "mm/8/float32/forward/0"]
+
+
+def test_an_error_without_text_is_a_result_of_its_case_alone():
+    operation = next(o for o in operations() if o.name == "mm")
+    result = computed(dataclasses.replace(operation, torch="exec('assert False')"), Framework.TORCH)
+    assert result.refused == "AssertionError: without a reason"
 
 
 @pytest.mark.parametrize(

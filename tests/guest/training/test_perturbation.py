@@ -172,3 +172,17 @@ def test_the_same_model_gives_the_same_numbers_and_another_ones_are_refused(fram
     foreign = dataclasses.replace(files[0], weights="0" * 64)
     with pytest.raises(ValueError, match="not those that its record names"):
         assessor.assess(dataclasses.replace(request, model=foreign))
+
+
+def test_a_workload_that_cannot_be_built_leaves_the_one_before_as_it_was(tmp_path):
+    backend = build(Framework.TORCH, "lenet1")
+    path = tmp_path / "a.safetensors"
+    save_file(backend.weights(), path)
+    model = ModelFile(run_id="a", path=str(path), weights=hash_arrays(backend.weights()))
+    request = RobustnessRequest(workload=factories.workload(model="lenet1"), model=model)
+    assessor = Assessor()
+    first = assessor.assess(request)
+    unfit = dataclasses.replace(request.workload, model="lstm", test_samples=50)
+    with pytest.raises(WorkloadError, match="lstm takes text data"):
+        assessor.assess(dataclasses.replace(request, workload=unfit))
+    assert assessor.assess(request) == first
