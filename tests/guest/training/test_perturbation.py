@@ -179,7 +179,7 @@ def test_a_workload_that_cannot_be_built_leaves_the_one_before_as_it_was(tmp_pat
     path = tmp_path / "a.safetensors"
     save_file(backend.weights(), path)
     model = ModelFile(run_id="a", path=str(path), weights=hash_arrays(backend.weights()))
-    request = RobustnessRequest(workload=factories.workload(model="lenet1"), model=model)
+    request = RobustnessRequest(workload=factories.workload(model="lenet1"), model=model, targets=())
     assessor = Assessor()
     first = assessor.assess(request)
     unfit = dataclasses.replace(request.workload, model="lstm", test_samples=50)
