@@ -15,7 +15,7 @@ from typing import Any
 
 from guest.projects import events
 from guest.records import bounded
-from guest.records.run import MetricSource, history_columns
+from guest.records.run import MetricSource, history_columns, most_epochs
 
 REPORTED = "metrics.jsonl"  # what vbstudy.report writes
 THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?")  # 0,93 is a mistake, not 93
@@ -105,8 +105,7 @@ def history(values: Mapping[str, Sequence[Value]], wall_s: float) -> list[Row]:
     epochs = max(1, _length(values[longest]))
     metrics = [name for name in values if name not in ("train_loss", "validation_loss", "test_loss")]
     empty: Row = dict.fromkeys(history_columns(metrics), math.nan)
-    most = bounded.HISTORY.items // len(empty) - 1  # beside the line of names
-    if epochs > most:
+    if epochs > (most := most_epochs(metrics)):
         raise MetricError(
             f"metric {longest}: has {epochs} values, of which at most {most} are kept: give one an epoch"
         )

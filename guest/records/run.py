@@ -29,6 +29,7 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
 
+from guest.records import bounded
 from guest.records.codec import RecordError, unseal
 
 SCHEMA_VERSION = 10
@@ -515,6 +516,11 @@ def history_columns(metrics: Sequence[str]) -> list[str]:
         "predictions_sha256",
         "elapsed_s",
     ]
+
+
+def most_epochs(metrics: Sequence[str]) -> int:
+    """How many lines of `history.csv` are read again, beside the line of names."""
+    return bounded.HISTORY.items // len(history_columns(metrics)) - 1
 
 
 class Message(NamedTuple):

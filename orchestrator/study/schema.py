@@ -25,7 +25,7 @@ from pydantic import (
 from analysis.load.design import MARGIN, read_study_file
 from guest.datasets import datasets
 from guest.records import bounded
-from guest.records.run import Framework, Isa, Metric, Random, Seeds, Variant
+from guest.records.run import Framework, Isa, Metric, Random, Seeds, Variant, most_epochs
 from orchestrator.errors import UsageError
 from orchestrator.study.engine import ENGINE_TABLES, EngineTable
 from orchestrator.study.messages import did_you_mean, explain
@@ -192,6 +192,11 @@ class Study(Section):
         for table in self.networks:
             if more := ", ".join(sorted(set(table.variants or ()) - set(self.variants))):
                 raise ValueError(f"workload {table.name!r} has variants that the study does not name: {more}")
+            if table.epochs > (most := most_epochs(self._of(table))):
+                raise ValueError(
+                    f"workload {table.name!r} has epochs = {table.epochs}: "
+                    f"with its metrics, at most {most} are kept"
+                )
             classes = datasets.info(table.dataset).classes
             if classes > 2 and Metric.F1_BINARY in self._of(table):
                 raise ValueError(

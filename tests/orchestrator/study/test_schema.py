@@ -188,6 +188,11 @@ def test_a_minimal_study_has_the_documented_defaults():
         (MINIMAL + "epoch = 3\n", "study.toml:4: workload[0].epoch: unknown key; allowed are augment"),
         (MINIMAL + 'framework = "tensorflo"\n', "allowed are torch, tensorflow; did you mean 'tensorflow'?"),
         (MINIMAL + 'optimizer = "adam"\nmomentum = 0.9\n', "momentum belongs to optimizer = 'sgd'"),
+        (
+            MINIMAL + "epochs = 76923\n",
+            "workload 'lenet5-digits-torch' has epochs = 76923: with its metrics, at most 76922 are kept",
+        ),
+        (MINIMAL + 'epochs = 66666\nmetrics = ["accuracy", "f1_macro"]\n', ", at most 62499 are kept"),
         (MINIMAL.replace("lenet5", "lstm"), "lstm"),
         (
             MINIMAL + "batch_size = 1263\n",
@@ -222,9 +227,8 @@ def test_a_wrong_study_is_told_by_line_key_value_and_what_is_allowed(text, expec
 
 def test_what_a_network_can_train_with_is_accepted():
     texts = MINIMAL.replace("lenet5", "lstm").replace("digits", "headlines")
-    parsed = schema.parse(
-        f'metrics = ["f1_binary"]\n{texts}{MINIMAL}metrics = ["accuracy"]\nbatch_size = 1262\n'
-    )
+    most = 'metrics = ["accuracy"]\nbatch_size = 1262\nepochs = 76922\n'
+    parsed = schema.parse(f'metrics = ["f1_binary"]\n{texts}{MINIMAL}{most}')
     assert [table.batch_size for table in parsed.networks] == [64, 1262]
 
 
