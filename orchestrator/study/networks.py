@@ -13,6 +13,8 @@ from orchestrator.study.messages import did_you_mean
 from orchestrator.study.projects import Name
 from orchestrator.study.providers import Count, Section
 
+MAX_RATE = 1e6  # above all in use; far larger ones PyTorch cannot convert to float32
+
 Each = TypeVar("Each")
 
 
@@ -46,10 +48,10 @@ class WorkloadTable(Section):
     dataset: Annotated[str, _known(datasets.DATASETS)]
     epochs: Count = 5
     batch_size: Count = 64
-    learning_rate: float = Field(default=0.01, gt=0, strict=True)
+    learning_rate: float = Field(default=0.01, gt=0, le=MAX_RATE, strict=True)
     optimizer: Optimizer = Optimizer.SGD
     momentum: float = Field(default=0.0, ge=0, lt=1, strict=True)
-    weight_decay: float = Field(default=0.0, ge=0, strict=True)
+    weight_decay: float = Field(default=0.0, ge=0, le=MAX_RATE, strict=True)
     augment: StrictBool = False
     train_samples: Count | None = None
     test_samples: Count | None = None

@@ -19,6 +19,7 @@ from guest.datasets import datasets
 from guest.records.run import Framework, Optimizer, Seeds, WorkloadSpec
 from guest.training import metrics
 from guest.workloads import MODELS, Backend, WorkloadError
+from orchestrator.study.networks import MAX_RATE
 from tests.needs import at_night
 
 pytestmark = pytest.mark.needs("studies")
@@ -190,6 +191,15 @@ def test_a_backend_keeps_its_promises(framework: Framework, model: str) -> None:
     assert not np.array_equal(logits, backend.logits(data.test.x))
     backend.load_weights(trained)
     assert np.array_equal(logits, backend.logits(data.test.x))
+
+
+@pytest.mark.parametrize("optimizer", Optimizer)
+@pytest.mark.parametrize("framework", Framework)
+def test_the_largest_rates_of_a_study_file_can_be_trained_with(
+    framework: Framework, optimizer: Optimizer
+) -> None:
+    rates = {"learning_rate": MAX_RATE, "weight_decay": MAX_RATE}
+    assert len(train(build(framework, "lenet1", optimizer=optimizer, **rates), "lenet1", 2)) == 2
 
 
 @pytest.mark.parametrize("framework", Framework)

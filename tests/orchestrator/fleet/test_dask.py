@@ -24,7 +24,7 @@ from orchestrator.sweep.live import read_live
 from orchestrator.sweep.pipeline import resume
 from tests.orchestrator.fleet.fleets import fleet, wait_until, working_in
 from tests.orchestrator.sweep import test_project_sweep
-from tests.orchestrator.sweep.test_pipeline import STUDY, hashes, records, vbstudy
+from tests.orchestrator.sweep.test_pipeline import STUDY, damaged, hashes, records, vbstudy
 
 ONE_CPU = STUDY.replace("cpus = [1, 2]", "cpus = [1]").replace("repetitions = 2", "repetitions = 4")
 # Long enough to be killed in the middle.
@@ -237,7 +237,8 @@ def test_ctrl_c_stops_the_runs_on_the_hosts(tmp_path):
 
 @pytest.mark.needs("dask")
 def test_a_failing_run_brings_its_evidence_with_it(tmp_path):
-    directory = made(tmp_path / "study", ONE_CPU.replace("batch_size = 32", "learning_rate = 1e308"))
+    text = ONE_CPU.replace('"digits"', '"mnist"') + damaged(tmp_path / "mnist")
+    directory = made(tmp_path / "study", text)
     with fleet(tmp_path / "fleet") as there:
         there.scheduler()
         there.worker("only", "--cores", "0")

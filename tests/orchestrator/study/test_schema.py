@@ -187,6 +187,14 @@ def test_a_minimal_study_has_the_documented_defaults():
         ),
         (MINIMAL + "epoch = 3\n", "study.toml:4: workload[0].epoch: unknown key; allowed are augment"),
         (MINIMAL + 'framework = "tensorflo"\n', "allowed are torch, tensorflow; did you mean 'tensorflow'?"),
+        (
+            MINIMAL + "learning_rate = 1e39\n",
+            "workload[0].learning_rate = 1e+39: input should be less than or equal to 1000000",
+        ),
+        (
+            MINIMAL + "weight_decay = 1e39\n",
+            "workload[0].weight_decay = 1e+39: input should be less than or equal to 1000000",
+        ),
         (MINIMAL + 'optimizer = "adam"\nmomentum = 0.9\n', "momentum belongs to optimizer = 'sgd'"),
         (
             MINIMAL + "epochs = 76923\n",

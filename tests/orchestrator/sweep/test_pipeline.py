@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from guest.datasets import datasets
 from guest.records.run import PREDICTIONS, RECORD, decode_record
 from orchestrator.cli import main as cli
 from tests.processes import wait_until
@@ -116,21 +117,26 @@ def test_damage_is_found_set_aside_redone_and_reported(directory, capsys):
     assert list((directory / "quarantine").glob("net/fixed-seed/cpus-1/0001-*/reason.txt"))
 
 
+def damaged(folder: Path) -> str:
+    """A table of a study file, with which runs on MNIST fail."""
+    folder.mkdir()
+    for source in datasets.info("mnist").files:
+        (folder / source.name).touch()
+    return f'\n[data]\nfolder = "{folder}"\n'
+
+
 def test_a_failing_run_is_retried_recorded_and_the_rest_goes_on(directory, capsys):
     text = STUDY.replace("cpus = [1, 2]", "cpus = [1]").replace("repetitions = 2", "repetitions = 1")
-    broken = (
-        text[text.index("[[workload]]") :]
-        .replace('"net"', '"broken"')
-        .replace("batch_size = 32", "learning_rate = 1e308")
-    )
-    (directory / "study.toml").write_text(text.replace("[[workload]]", broken + "\n[[workload]]", 1))
+    broken = text[text.index("[[workload]]") :].replace('"net"', '"broken"').replace('"digits"', '"mnist"')
+    text = text.replace("[[workload]]", broken + "\n[[workload]]", 1)
+    (directory / "study.toml").write_text(text + damaged(directory / "mnist"))
     assert vbstudy(directory, "-q", "provision") == 0
     assert vbstudy(directory, "sweep") == 1
     assert list(records(directory)) == ["net/fixed-seed/cpus-1/0001"]
     attempts = sorted((directory / "failed/broken/fixed-seed/cpus-1").iterdir())
     assert len(attempts) == 2
     error = json.loads((attempts[0] / "error.json").read_text())
-    assert "overflow" in error["message"]
+    assert "ubyte.gz is damaged" in error["message"]
     assert "Traceback" in (attempts[0] / "log.txt").read_text()
     assert "failed broken/fixed-seed/cpus-1/0001" in capsys.readouterr().err
 
