@@ -59,13 +59,17 @@ def last_line(text: str) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
-def matching(matches: Callable[[list[str]], bool], folder: Path | None = None) -> list[int]:
-    """Processes of this machine whose command line, as words, matches. A process that ends loses its command
-    line first, and its ports and the locks of its disks last: until then it matches by the `folder` that it
-    works in."""
+def matching(
+    matches: Callable[[list[str]], bool], folder: Path | None = None, *, of_all_users: bool = False
+) -> list[int]:
+    """This user's processes whose command line, as words, matches: any account may start one with such
+    words. A process that ends loses its command line first, and its ports and the locks of its disks last:
+    until then it matches by the `folder` that it works in."""
     found, home = [], folder and folder.resolve()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it ended meanwhile
+            if not of_all_users and process.stat().st_uid != os.geteuid():
+                continue
             if line := (process / "cmdline").read_bytes():
                 counts = matches(line.decode(errors="replace").split("\0"))
             else:
@@ -114,5 +118,9 @@ def end(find: Callable[[], list[int]], owner: str, patience_s: float = 0.0) -> N
 
 def kill(processes: Sequence[int]) -> None:
     for process in processes:
-        with contextlib.suppress(ProcessLookupError):
+        try:
             os.kill(process, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        except PermissionError:
+            raise GuestError(f"process {process} belongs to another user and cannot be ended") from None

@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 
 from orchestrator.cores import cpuset, locks
 from orchestrator.cores.locks import CoreLocks, LockFolderError
+from orchestrator.providers.qemu.machine import QemuMachine
+from orchestrator.providers.virtualbox import host
 from orchestrator.store.store import Store
 from orchestrator.transport.keys import StudyKeys
 from tests.needs import needs_root
@@ -259,3 +262,40 @@ def test_another_user_cannot_hold_root_s_study_locked(everybodys, user):
 def test_another_user_gets_no_cgroup_and_is_told_so(user):
     said = user.does("import cpuset; cpuset.Cpuset('vbstudy-test-of-another-user').probe()")
     assert "CpusetUnavailable" in said.splitlines()[-1]
+
+
+def test_a_process_of_another_user_with_the_words_of_a_guest_s_machine_is_not_one_of_its_processes(
+    tmp_path, user
+):
+    machine = QemuMachine(tmp_path)
+    words = [f"guest={machine.name}", f"console={machine.name}", "--startvm", machine.name]
+    theirs = user.start("print('here', flush=True); input()", *words)
+    assert theirs.stdout is not None
+    assert theirs.stdout.readline() == "here\n"
+    assert machine.is_over()
+    assert host.processes_of(machine.name, tmp_path) == []
+    machine.kill()
+    assert theirs.poll() is None
+
+
+AS_ANOTHER_USER = """
+import os, sys
+from orchestrator.errors import GuestError
+from orchestrator.providers import processes
+os.setgroups([])
+os.setuid(65534)
+try:
+    processes.kill([int(sys.argv[1])])
+except GuestError as error:
+    print(error)
+"""
+
+
+def test_a_process_that_another_user_owns_and_that_has_to_end_is_an_error_that_names_it():
+    with subprocess.Popen(["sleep", "300"]) as other:
+        try:
+            command = [sys.executable, "-c", AS_ANOTHER_USER, str(other.pid)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        finally:
+            other.kill()
+    assert done.stdout == f"process {other.pid} belongs to another user and cannot be ended\n"

@@ -70,8 +70,10 @@ class Libvirt:
                 raise GuestError(f"{machine}: virtual CPU {index} cannot be held to core {core}")
 
     def processes(self, machine: str) -> list[int]:
-        """Those that are the running machine."""
-        return processes.matching(lambda words: any(w.split(",")[0] == f"guest={machine}" for w in words))
+        """Those that are the running machine, as libvirt's own user."""
+        return processes.matching(
+            lambda words: any(word.split(",")[0] == f"guest={machine}" for word in words), of_all_users=True
+        )
 
     def switch_off(self, machine: str) -> None:
         """Does nothing when it is off or not there."""
