@@ -40,17 +40,38 @@ def default_folder() -> Path:
     return Path(tempfile.gettempdir()) / "vbstudy-cores"
 
 
-def flocked(inodes: Collection[str]) -> dict[str, int]:
-    """The processes that hold locks on files, by inode, where the kernel lists them."""
+def flocked(folder: Path, names: Collection[str]) -> dict[str, int]:
+    """The processes that hold locks on files of a folder, by name, where the kernel lists them."""
     found = {}
     with contextlib.suppress(OSError):
+        device, files = _device(folder), {}
+        for name in names:
+            with contextlib.suppress(OSError):
+                files[f"{device}:{(folder / name).lstat().st_ino}"] = name
         for line in Path("/proc/locks").read_text().splitlines():
             # 1: FLOCK  ADVISORY  WRITE 1234 08:01:131 0 EOF
             fields = line.split()
-            inode = fields[5].rpartition(":")[2] if len(fields) > 5 else ""
-            if fields[1] == "FLOCK" and inode in inodes:
-                found[inode] = int(fields[4])
+            if fields[1] == "FLOCK" and len(fields) > 5 and fields[5] in files:
+                found[files[fields[5]]] = int(fields[4])
     return found
+
+
+def _device(folder: Path) -> str:
+    """As the kernel lists locks: `stat` shows other devices on btrfs and on the layers of containers. Inodes
+    alone are not unique: each tmpfs begins with the same."""
+    descriptor = os.open(folder, os.O_PATH)
+    try:
+        information = Path(f"/proc/self/fdinfo/{descriptor}").read_text().split()
+    finally:
+        os.close(descriptor)
+    mount = information[information.index("mnt_id:") + 1]
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        # 36 35 98:0 /mnt1 /mnt2 rw,noatime
+        fields = line.split()
+        if fields[0] == mount:
+            major, minor = map(int, fields[2].split(":"))
+            return f"{major:02x}:{minor:02x}"
+    return ""
 
 
 class Locks(Protocol):
@@ -86,11 +107,8 @@ class CoreLocks:
 
     def holders(self, cores: Collection[int]) -> dict[int, int]:
         """The processes that hold them now, by core, where the kernel lists them; without those held here."""
-        inodes = {}
-        for core in set(cores) - self._held.keys():
-            with contextlib.suppress(OSError):
-                inodes[str((self._folder / f"core-{core}").stat().st_ino)] = core
-        return {inodes[inode]: process for inode, process in flocked(inodes).items()}
+        names = {f"core-{core}": core for core in set(cores) - self._held.keys()}
+        return {names[name]: process for name, process in flocked(self._folder, names).items()}
 
     def _lock_all(self, kind: str, cores: set[int], held: dict[int, int]) -> set[int]:
         """As `take`, with the locks of one kind: all or none, so that two never wait for each other."""

@@ -171,7 +171,7 @@ def _lock_holder(store: Store) -> str:
     """The command of another process here that has the study's lock, or nothing."""
     try:
         command, _, holder = store.lock_file.read_text(errors="replace").partition(", ")
-        process = flocked({str(store.lock_file.stat().st_ino)}).popitem()[1]
+        process = flocked(store.lock_file.parent, [store.lock_file.name])[store.lock_file.name]
     except (OSError, KeyError):
         return ""
     theirs = process != os.getpid() and holder.startswith(f"process {process} on ")

@@ -1,8 +1,10 @@
 """Locks of cores in a folder that others can write to."""
 
+import fcntl
 import os
 import socket
 import stat
+import subprocess
 import threading
 
 import pytest
@@ -134,3 +136,30 @@ def test_a_guest_that_cannot_lease_is_told_why(tmp_path, monkeypatch):
     with pytest.raises(PrerequisiteError, match="not a plain file"), leases.lease("a", 1, threading.Event()):
         pytest.fail("a lease without a lock")
     assert leases.holders() == {}
+
+
+@pytest.fixture
+def file_systems(tmp_path):
+    """Two in memory: the first files of both have the same inodes."""
+    made = [tmp_path / "one", tmp_path / "other"]
+    for folder in made:
+        folder.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
+    yield made
+    for folder in made:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@needs_root  # to mount
+def test_a_lock_of_the_same_inode_in_another_file_system_is_not_a_core_s(file_systems):
+    cores, unrelated = (folder / "core-0" for folder in file_systems)
+    mine = CoreLocks(cores.parent)
+    assert mine.take({0}) == set()
+    for name in ("next-0", "core-0"):  # as there, in this order
+        (unrelated.parent / name).touch()
+    assert unrelated.stat().st_ino == cores.stat().st_ino
+    with unrelated.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert CoreLocks(cores.parent).holders({0}) == {0: os.getpid()}
+        mine.release({0})
+        assert CoreLocks(cores.parent).holders({0}) == {}
