@@ -130,6 +130,12 @@ class SshProvider:
             temporary=self._temporary(guest),
         )
 
+    def resolved(self, guest: GuestSpec, cores: tuple[int, ...]) -> dict[str, str]:
+        if self._settings.cpuset == "affinity":
+            return {"cpuset": "affinity"}
+        with self._connected(guest) as plain:
+            return {"cpuset": "cgroup" if self._join_cpuset(plain, guest, cores) else "affinity"}
+
     def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
         began = time.perf_counter()
         seen = inside.inspect(guest.name, connection)

@@ -267,6 +267,34 @@ def test_two_studies_share_a_host_without_meeting(directory, server, tmp_path):
     assert not (tmp_path / "there").exists()
 
 
+def test_a_guest_whose_host_lost_its_cgroups_is_refused_and_made_again(directory, server, tmp_path, capsys):
+    """Records have the cpuset that the guest was made with: the inventory of one that had a cgroup."""
+    (directory / "study.toml").write_text(ONE + provider(server, tmp_path, python=str(no_cgroups(tmp_path))))
+    assert vbstudy(directory, "-q", "provision") == 0
+    inventory = directory / "guests.json"
+    assert '"cpuset": "affinity"' in inventory.read_text()
+    inventory.write_text(inventory.read_text().replace('"cpuset": "affinity"', '"cpuset": "cgroup"'))
+    capsys.readouterr()
+    assert vbstudy(directory, "-q", "sweep") == 4
+    assert "was made with cpuset = 'cgroup', now it is 'affinity'; try again" in capsys.readouterr().err
+    assert records(directory) == {}
+    assert vbstudy(directory, "-q", "provision") == 0
+    assert vbstudy(directory, "-q", "sweep") == 0
+    assert len(records(directory)) == 2
+
+
+def no_cgroups(folder: Path) -> Path:
+    """A Python that has no cgroups: other files are where they would be."""
+    python = folder / "python"
+    program = "exec(sys.argv.pop(1).replace('/sys/fs/cgroup', '/dev/null'))"
+    python.write_text(
+        '#!/bin/sh\ncase "$1$2" in -c*Cpuset*) shift; exec '
+        f'"{sys.executable}" -c "import sys; {program}" "$@";; esac\nexec "{sys.executable}" "$@"\n'
+    )
+    python.chmod(0o755)
+    return python
+
+
 def test_a_trace_goes_through_two_guests(server, tmp_path, capsys):
     folder = tmp_path / "study"
     folder.mkdir()
