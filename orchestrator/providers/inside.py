@@ -12,6 +12,7 @@ from guest.records.plain_json import PlainJsonError, parse
 from guest.records.printable import pip_install
 from guest.records.run import Framework
 from orchestrator.errors import GuestError
+from orchestrator.providers.processes import last_line
 from orchestrator.transport.connection import Connection
 
 PROBE = """
@@ -31,6 +32,7 @@ print(json.dumps({
 FIND = "import importlib.util as u, sys; print(*[name for name in sys.argv[1:] if not u.find_spec(name)])"
 DISTRIBUTIONS = {Framework.TORCH: ("torch",), Framework.TENSORFLOW: ("tensorflow-cpu", "keras")}
 PROBE_TIMEOUT_S = 60
+NOT_STARTED = (125, 127)  # what goes before it failed, or is not there; also where it is not there itself
 MAX_CPUS = 65_536
 OLDEST = (3, 11)  # which the agent runs under
 NEEDED = f"{OLDEST[0]}.{OLDEST[1]} or newer"
@@ -60,7 +62,10 @@ def inspect(name: str, connection: Connection) -> Inside:
     try:
         seen = from_json(Inside, parse(done.stdout), "inside")
     except (PlainJsonError, RecordError):
-        why = f"{connection.python!r} does not run in it (status {done.status})"
+        words = last_line(done.stderr)
+        starts = done.status not in NOT_STARTED or not words or connection.python in words
+        what = f"{connection.python!r} does not run in it" if starts else "a command cannot be started in it"
+        why = f"{what} (status {done.status}){words and ': '}{words:.200}"
         if done.status == 0:
             why = f"its commands print more than they are asked for (see `.bashrc`): {done.stdout!r:.200}"
         raise GuestError(f"guest {name}: {why}", evidence=done.stderr) from None

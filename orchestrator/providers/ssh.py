@@ -38,10 +38,11 @@ for again in 1 2 3 4 5 6 7 8 9 10 11; do
   if [ -n "$found" ]; then none=0; else none=$((none + 1)); fi
   [ $none -lt 2 ] || exit 0
   for file in $found; do
-    pid=${{file#/proc/}}; kill -s KILL "${{pid%/environ}}" 2>/dev/null
+    pid=${{file#/proc/}}; pid=${{pid%/environ}}; kill -s KILL "$pid" 2>/dev/null
   done
   sleep 0.1
 done
+echo "process $pid does not end, although it was killed; see ps -l $pid there" >&2
 exit 1
 """
 
@@ -167,7 +168,7 @@ class SshProvider:
             return  # never made
         with self._connected(guest) as connection:
             mark = shlex.quote(f"{GUEST_MARK}={self._mark(guest)}")
-            connection.shell(KILL.format(mark=mark), STOP_TIMEOUT_S)
+            connection.shell(KILL.format(mark=mark), STOP_TIMEOUT_S, "ending the guest's processes")
             if self._settings.cpuset != "affinity":
                 # By Python, which may be gone, only where there is one.
                 groups = f"find {cpuset.CGROUP_ROOT} -type d -name {self._mark(guest)} 2>/dev/null; :"

@@ -161,12 +161,19 @@ class SshConnection:
             self._failures(f"{remote}: the upload failed"),
             local.open("rb") as source,
             self._transfer() as (files, moved),
-            files.open(part, "wb") as file,
         ):
-            file.set_pipelined(True)  # point: ssh file opened
-            while chunk := source.read(CHUNK_BYTES):
-                file.write(chunk)
-                moved(len(chunk))
+            with _judged_by_size(), files.open(part, "wb") as file:
+                file.set_pipelined(True)  # point: ssh file opened
+                while chunk := source.read(CHUNK_BYTES):
+                    file.write(chunk)
+                    moved(len(chunk))
+            there_bytes = files.size(part)
+        if there_bytes < size_bytes:
+            self.drop()  # the server may have the file open
+            raise GuestError(
+                f"{self.target}: {remote}: only {there_bytes} of {size_bytes} bytes arrived; is the disk of "
+                f"{self._folder} there full?"
+            )
         arrived = self._sha256(part, size_bytes)
         if arrived != expected:
             raise GuestError(f"{self.target}: {remote}: SHA-256 {arrived} arrived, {expected} was sent")
@@ -222,7 +229,9 @@ class SshConnection:
         what = what or f"`{script[:60]}`"
         done = self._housekeeping(script).complete(what, timeout_s)
         if done.status != 0:
-            raise GuestError(f"{self.target}: {what} failed with status {done.status}", evidence=done.stderr)
+            words = done.stderr.strip().rpartition("\n")[2]
+            why = f"status {done.status}{words and ': '}{words:.200}"
+            raise GuestError(f"{self.target}: {what} failed with {why}", evidence=done.stderr)
         return done.stdout
 
     def converse(self, script: str) -> SshStream:
@@ -352,6 +361,13 @@ class SshConnection:
 class _Files(paramiko.SFTPClient):  # type: ignore[misc]
     moved: Moved | None = None  # called for each answer of a transfer, as `guest.records.pace` asks for
 
+    def size(self, path: str) -> int:
+        """Of a file; 0 where there is none."""
+        try:
+            return int(self.stat(path).st_size or 0)
+        except FileNotFoundError:
+            return 0
+
     def _read_packet(self) -> tuple[int, bytes]:
         kind, data = super()._read_packet()
         if self.moved is not None:
@@ -360,6 +376,16 @@ class _Files(paramiko.SFTPClient):  # type: ignore[misc]
         if kind == CMD_ATTRS and data[4:5] >= b"\x80":
             raise paramiko.SFTPError("attributes that SFTP 3 has not")
         return kind, data
+
+
+@contextlib.contextmanager
+def _judged_by_size() -> Iterator[None]:
+    """SFTP has numbers for few errors; a full disk is a `Failure`, too. What arrived shows it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None or isinstance(error, TimeoutError):
+            raise
 
 
 def _quoted(path: Path) -> str:

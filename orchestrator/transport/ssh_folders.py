@@ -9,8 +9,12 @@ from pathlib import PurePosixPath
 
 def private_folder(folder: str) -> str:
     """The command that makes a folder for this user alone, where others may make some too."""
-    quoted, why = shlex.quote(folder), shlex.quote(f"{folder}: is not this user's folder; remove it")
-    return f"{{ mkdir -m 700 {quoted} 2>/dev/null; {_is_own(quoted)} || {{ echo {why} >&2; exit 125; }}; }}"
+    quoted, foreign = shlex.quote(folder), shlex.quote(f"{folder}: is not this user's folder; remove it")
+    return (
+        f"{{ why=$(mkdir -m 700 {quoted} 2>&1) || {_is_own(quoted)} || "
+        f"{{ [ ! -e {quoted} -a ! -L {quoted} ] || why={foreign}; "
+        "printf '%s\\n' \"$why\" >&2; exit 125; }; }"
+    )
 
 
 def _is_own(quoted: str) -> str:

@@ -1,7 +1,6 @@
 """Whatever else happens to a sweep: it copes alone or ends with a clear message, and run again it leaves the
 study as if nothing had happened."""
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from guest.records.run import HISTORY, PREDICTIONS, RECORD
 from tests.faults import damage
 from tests.faults.mishaps import CLOCKS, FAULTS, FLIPPED, FULL_DISKS_KIB
 from tests.faults.scenes import require_whole
+from tests.mounts import mounted
 
 pytestmark = pytest.mark.needs("faults")
 ANALYSED = (RECORD, HISTORY, PREDICTIONS)  # of a run that nothing is compared with, the rest is not read
@@ -38,20 +38,6 @@ def test_runs_of_a_clock_that_was_set_are_analysed_and_shown_on_the_timeline(sce
 
 
 # ---- file systems of their own ---------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def mounted(folder, kib: int):
-    """A small file system in memory."""
-    folder.mkdir(parents=True)
-    options = f"size={kib}k"
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True)
-    if done.returncode != 0:
-        pytest.skip("mounting a file system needs root; faults with the same errors ran without one")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def move_onto(folder, scene) -> None:

@@ -4,7 +4,6 @@ import fcntl
 import os
 import socket
 import stat
-import subprocess
 import threading
 
 import pytest
@@ -13,6 +12,7 @@ from orchestrator.cores import locks
 from orchestrator.cores.leases import CoreLeases
 from orchestrator.cores.locks import CoreLocks, LockFolderError
 from orchestrator.errors import PrerequisiteError
+from tests.mounts import mounted
 from tests.needs import needs_root
 
 CORES = {0, 1}
@@ -138,28 +138,17 @@ def test_a_guest_that_cannot_lease_is_told_why(tmp_path, monkeypatch):
     assert leases.holders() == {}
 
 
-@pytest.fixture
-def file_systems(tmp_path):
-    """Two in memory: the first files of both have the same inodes."""
-    made = [tmp_path / "one", tmp_path / "other"]
-    for folder in made:
-        folder.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
-    yield made
-    for folder in made:
-        subprocess.run(["umount", "--lazy", folder], check=True)
-
-
 @needs_root  # to mount
-def test_a_lock_of_the_same_inode_in_another_file_system_is_not_a_core_s(file_systems):
-    cores, unrelated = (folder / "core-0" for folder in file_systems)
-    mine = CoreLocks(cores.parent)
-    assert mine.take({0}) == set()
-    for name in ("next-0", "core-0"):  # as there, in this order
-        (unrelated.parent / name).touch()
-    assert unrelated.stat().st_ino == cores.stat().st_ino
-    with unrelated.open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert CoreLocks(cores.parent).holders({0}) == {0: os.getpid()}
-        mine.release({0})
-        assert CoreLocks(cores.parent).holders({0}) == {}
+def test_a_lock_of_the_same_inode_in_another_file_system_is_not_a_core_s(tmp_path):
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    with mounted(here, 64), mounted(elsewhere, 64):
+        mine = CoreLocks(here)
+        assert mine.take({0}) == set()
+        for name in ("next-0", "core-0"):  # as they were made here: both file systems number from the same
+            (elsewhere / name).touch()
+        assert (elsewhere / "core-0").stat().st_ino == (here / "core-0").stat().st_ino
+        with (elsewhere / "core-0").open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            assert CoreLocks(here).holders({0}) == {0: os.getpid()}
+            mine.release({0})
+            assert CoreLocks(here).holders({0}) == {}

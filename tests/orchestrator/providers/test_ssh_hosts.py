@@ -1,5 +1,6 @@
 """On which of its hosts a study's guest is made, that it stays there, and how the host is reached."""
 
+import contextlib
 import dataclasses
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from orchestrator.providers import inside
 from orchestrator.providers.ssh import SshProvider
 from orchestrator.store.store import Store
 from orchestrator.study import schema
-from orchestrator.transport.keys import key_pair
+from orchestrator.transport.keys import StudyKeys, key_pair
 from orchestrator.transport.ssh import SshConnection
 from orchestrator.transport.ssh_connect import SshTarget, look_up
 from tests import sshd
@@ -203,8 +204,18 @@ def test_a_check_that_fails_names_why_and_leaves_nothing(tmp_path):
         (problem,) = named(tmp_path, **host).check()
         assert "has no SFTP" in problem
         (problem,) = named(tmp_path, **(host | {"python": "/no/python"})).check()
-        assert "does not run in it" in problem
+        assert "'/no/python' does not run in it (status 127): " in problem
         assert list(there.iterdir()) == []
+
+
+@pytest.mark.needs("sshd")
+def test_a_host_without_room_for_temporary_files_is_not_blamed_on_its_python(server, tmp_path):
+    target = server.target(StudyKeys(tmp_path / "keys", tmp_path / "known_hosts"))
+    lacks = str(tmp_path / "no" / "folder")
+    connection = SshConnection(target, str(tmp_path / "guest"), sys.executable, temporary=lacks)
+    why = r"a command cannot be started in it \(status 125\): mkdir: .*No such file or directory"
+    with contextlib.closing(connection), pytest.raises(GuestError, match=why):
+        inside.inspect("cpus-1", connection)
 
 
 @pytest.mark.needs("sshd")

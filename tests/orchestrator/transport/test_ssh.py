@@ -20,6 +20,8 @@ from orchestrator.transport import connection as connection_module
 from orchestrator.transport.keys import StudyKeys, key_pair, parse_public
 from orchestrator.transport.ssh import SshConnection
 from tests import sshd
+from tests.mounts import mounted
+from tests.needs import needs_root
 from tests.orchestrator.transport.test_connection import (
     python,
     test_a_killed_stream_takes_its_children_along,  # noqa: F401 (both ends of the protocol do that)
@@ -154,6 +156,23 @@ def test_a_file_that_arrives_changed_is_refused(connection, guest, tmp_path, mon
     ):
         connection.put(tmp_path / "source", "file")
     assert not (guest / "file").exists()
+
+
+@needs_root  # to mount
+@pytest.mark.parametrize("kib", [64, 8192])
+def test_a_full_disk_of_the_guest_is_named_with_how_much_arrived(connection, guest, tmp_path, kib):
+    """Of a few requests, and of so many that the server's answers come during the transfer."""
+    size = (kib << 10) + 100_000
+    (tmp_path / "source").write_bytes(bytes(size))
+    with mounted(guest, kib):
+        with pytest.raises(GuestError, match=rf": file: only \d+ of {size} bytes arrived; is") as caught:
+            connection.put(tmp_path / "source", "file")
+        assert f"is the disk of {guest} there full?" in str(caught.value)
+        connection.drop()
+        assert not (guest / "file").exists()
+    (tmp_path / "source").write_bytes(b"abc")
+    connection.put(tmp_path / "source", "file")
+    assert (guest / "file").read_bytes() == b"abc"
 
 
 def test_a_file_that_is_missing_too_large_or_a_link_is_not_fetched(connection, guest, tmp_path):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import stat
 import subprocess
 
 import pytest
 
+from orchestrator.errors import GuestError
+from orchestrator.providers.ssh import KILL
 from orchestrator.transport.ssh import (
     HASHED_BYTES_PER_S,
     REMOVAL_TIMEOUT_S,
@@ -15,7 +18,7 @@ from orchestrator.transport.ssh import (
     SshConnection,
     _in_sh,
 )
-from orchestrator.transport.ssh_folders import removal
+from orchestrator.transport.ssh_folders import private_folder, removal
 
 
 @pytest.fixture
@@ -64,6 +67,47 @@ def test_a_slow_removal_spares_what_comes_next_in_its_place_and_the_next_one_end
     sh(removal(str(out)))
     assert not list(guest.iterdir())
     sh(removal(str(out)))
+
+
+def test_a_temporary_folder_that_cannot_be_made_is_reported_in_the_words_of_mkdir(tmp_path):
+    folder = tmp_path / "no 'such' folder" / "own"
+    done = subprocess.run(["sh", "-c", private_folder(str(folder))], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.endswith(": No such file or directory\n")
+    folder.parent.touch()
+    folder = folder.parent
+    done = subprocess.run(["sh", "-c", private_folder(str(folder))], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (125, f"{folder}: is not this user's folder; remove it\n")
+    folder.unlink()
+    for _ in ("made", "there"):
+        done = subprocess.run(["sh", "-c", private_folder(str(folder))], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_process_that_does_not_end_is_named():
+    """`kill` ends nothing in this shell."""
+    mark = "VBSTUDY_GUEST=test of a process that stays"
+    with subprocess.Popen(["sleep", "300"], env=dict([mark.split("=")])) as stays:
+        script = f"kill() {{ :; }}\n{KILL.format(mark=shlex.quote(mark))}"
+        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True)
+        stays.kill()
+    said = f"process {stays.pid} does not end, although it was killed; see ps -l {stays.pid} there\n"
+    assert (done.returncode, done.stderr) == (1, said)
+    assert subprocess.run(["sh", "-c", script], capture_output=True, text=True).returncode == 0
+
+
+def test_an_error_of_a_command_has_its_last_words(monkeypatch):
+    class Fails:
+        status, stdout, stderr = 1, "", "warning: old\nmkdir: no space left\n"
+
+        def complete(self, name, timeout_s):
+            return self
+
+    monkeypatch.setattr(SshConnection, "_housekeeping", lambda _, script: Fails())
+    with pytest.raises(GuestError, match="making it failed with status 1: mkdir: no space left$") as caught:
+        SshConnection("me@host", "/guest", "python3").shell("mkdir it", what="making it")
+    assert caught.value.evidence == Fails.stderr
 
 
 SHELLS = [shell for shell in ("sh", "bash", "zsh", "csh", "tcsh", "fish") if shutil.which(shell)]
