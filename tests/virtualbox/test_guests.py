@@ -33,7 +33,7 @@ def booted(tmp_path_factory):
 
 
 def test_what_the_api_says_of_a_guest_is_what_the_guest_sees(booted):
-    _, _, seen = booted
+    _, provider, seen = booted
     assert seen.provider_cpus == seen.guest_cpus == 1
     assert (seen.oversubscribed, seen.cpu_vendor != "") == (False, True)
     assert seen.details["state"] == "Running"
@@ -41,6 +41,7 @@ def test_what_the_api_says_of_a_guest_is_what_the_guest_sees(booted):
     assert seen.details["port"] > 1024
     assert seen.details["snapshot"] is True
     assert seen.details["missing"] == ["python3"]
+    assert seen.details["base"] == provider.resolved(ONE, (0,))["base"]
     assert seen.start_s > 0
 
 

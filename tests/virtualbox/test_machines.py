@@ -17,9 +17,12 @@ import pytest
 
 from orchestrator.cli import main as cli
 from orchestrator.errors import GuestError, PrerequisiteError
-from orchestrator.inventory import GuestSpec, host_name
+from orchestrator.guests.session import Session
+from orchestrator.inventory import Guest, GuestSpec, Observation, host_name
 from orchestrator.providers.virtualbox import api, host
 from orchestrator.providers.virtualbox import machine as machines
+from orchestrator.store.store import Store
+from orchestrator.study import schema
 from tests.processes import wait_until
 from tests.virtualbox import kit
 from tests.virtualbox.kit import ONE, TWO, manage
@@ -131,6 +134,49 @@ def test_a_base_may_be_a_machine_of_the_users_which_is_only_read(tmp_path, templ
         assert [seen[key].split(",")[0] for key in seen if key.startswith("Forwarding")] == ["vbstudy-ssh"]
         assert kit.info(template) == before
     assert kit.info(template) == before
+
+
+def test_a_guest_shares_nothing_that_the_base_shares_with_its_host(tmp_path, template):
+    manage("modifyvm", template, "--nic2", "nat", "--nic8", "hostonly", "--nat-localhostreachable1", "on")
+    manage("modifyvm", template, "--vrde", "on", "--usb-ohci", "on", "--lpt1", "0x378", "7")
+    manage("modifyvm", template, "--uart2", "0x2f8", "3", "--uartmode2", "file", str(tmp_path / "second.log"))
+    manage("sharedfolder", "add", template, "--name", "home", "--hostpath", str(tmp_path), "--automount")
+    manage("usbfilter", "add", "0", "--target", template, "--name", "all", "--active", "yes")
+    manage("snapshot", template, "take", "a")
+    before = kit.info(template)
+    assert {"SharedFolderNameMachineMapping1", "USBFilterActive1"} <= before.keys()
+    assert 'localhost-reachable="true"' in Path(before["CfgFile"]).read_text()
+    study = tmp_path / "study"
+    study.mkdir()
+    with kit.study_in(study, base=template) as provider:
+        provider.create(ONE)
+        seen = kit.info(name_of(study))
+        assert not {key for key in seen if key.startswith(("SharedFolder", "USBFilter"))}
+        assert (seen["nic1"], seen["nic2"], seen["nic8"], seen["vrde"]) == ("nat", "none", "none", "off")
+        assert (seen["uart2"], seen["lpt1"]) == ("off", "off")
+        assert 'localhost-reachable="true"' not in Path(seen["CfgFile"]).read_text()
+        assert kit.info(template) == before
+
+
+def test_another_snapshot_of_the_base_is_refused_until_guests_are_made_again(tmp_path, template):
+    study = tmp_path / "study"
+    study.mkdir()
+    manage("snapshot", template, "take", "a")
+    with kit.study_in(study, base=template) as provider:
+        provider.create(ONE)
+        made = kit.info(name_of(study))["UUID"]
+        details = provider.resolved(ONE, (0,))
+        assert details == {"base": kit.info(template)["CurrentSnapshotUUID"]}
+        manage("snapshot", template, "take", "b")
+        later = kit.provider(study, base=template)
+        seen = Observation(provider_cpus=1, guest_cpus=1, oversubscribed=False, start_s=1.0, details=details)
+        guest = Guest(spec=ONE, observed=seen, created_at="now")
+        parsed = schema.parse(kit.table(base=template) + kit.WORKLOAD)
+        with pytest.raises(GuestError, match=f"made with base = '{details['base']}', now it is .*provision"):
+            Session(parsed, Store(study), later, guest, (0,), None).executor()
+        assert kit.info(name_of(study))["UUID"] == made
+        later.create(ONE)
+        assert kit.info(name_of(study))["UUID"] != made
 
 
 def test_a_base_may_be_an_appliance(tmp_path, template):

@@ -152,6 +152,7 @@ class VirtualBoxMachine:
                 vbox.set_io_apic(editable)
                 settings.set_console(vbox, editable, self.console)
                 settings.set_network(vbox, editable, port)
+                settings.cut_off(vbox, editable)
                 if seed is not None:
                     settings.insert_seed(vbox, editable, seed)
                 editable.set_extra_data(HARDWARE, hardware.identity())

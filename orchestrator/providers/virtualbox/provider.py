@@ -128,6 +128,9 @@ class VirtualBoxProvider:
         self._boot_s[guest.name] = time.perf_counter() - began
         return connection
 
+    def resolved(self, guest: GuestSpec, cores: tuple[int, ...]) -> dict[str, str]:  # noqa: ARG002
+        return {"base": self._base.source().snapshot}
+
     def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
         machine = self._machine(guest)
         there = machine.observe()
@@ -145,6 +148,7 @@ class VirtualBoxProvider:
             "memory_mib": there.memory_mib,
             "address": "127.0.0.1 (any port)",
             "machine": machine.name,
+            "base": self._base.source().snapshot,
         }
         return machines.observation(
             guest,

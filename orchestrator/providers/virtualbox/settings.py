@@ -3,6 +3,8 @@ is for the API's thread."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +20,49 @@ CONTROLLER = "SATA"
 
 
 def set_console(vbox: Vbox, machine: Any, path: Path) -> None:
-    """Its first serial port writes to a file."""
+    """Its first serial port writes to a file; the others lead nowhere."""
     port = machine.get_serial_port(0)
     port.path = str(path.resolve())
     port.host_mode = vbox.library.PortMode.raw_file
     port.enabled = True
+    for other in _further(vbox, machine.get_serial_port):
+        other.enabled = False
 
 
 def set_network(vbox: Vbox, machine: Any, port: int) -> None:
-    """Its first network card is behind NAT, with one way in."""
+    """Its first network card is behind NAT, with one way in; it has no others."""
     adapter = machine.get_network_adapter(0)
     adapter.enabled = True
     adapter.cable_connected = True
     adapter.attachment_type = vbox.library.NetworkAttachmentType.nat
     for rule in adapter.nat_engine.redirects:  # those of the base would take ports of the host
         adapter.nat_engine.remove_redirect(rule.split(",")[0])
+    if vbox.number >= (7, 0):  # which made a setting of it
+        adapter.nat_engine._i.localhostReachable = False
     set_forward(machine, port)
+    for other in _further(vbox, machine.get_network_adapter):
+        other.enabled = False
+
+
+def cut_off(vbox: Vbox, machine: Any) -> None:
+    """Of what the base may share with its user's host, a guest has nothing."""
+    for folder in machine.shared_folders:
+        machine.remove_shared_folder(str(folder.name))
+    machine.vrde_server.enabled = False
+    for port in (machine.get_parallel_port(0), *_further(vbox, machine.get_parallel_port)):
+        port.enabled = False
+    filters = machine.usb_device_filters
+    for _ in filters.device_filters:
+        filters.remove_device_filter(0)
+
+
+def _further(vbox: Vbox, get: Callable[[int], Any]) -> Iterator[Any]:
+    """What `get` has after its first; how many there are depends on the version and the chipset."""
+    for slot in itertools.count(1):
+        try:
+            yield get(slot)
+        except vbox.library.OleErrorInvalidarg:
+            return
 
 
 def set_forward(machine: Any, port: int) -> None:
