@@ -113,7 +113,7 @@ def guest_for(spec: RunSpec) -> str:
 
 def parse_guest_name(name: str) -> GuestSpec | None:
     """The guest that has this name; None when none has."""
-    found = re.fullmatch(r"cpus-([1-9]\d*)(?:-on-(.+))?", name)
+    found = re.fullmatch(r"cpus-([1-9][0-9]{0,5})(?:-on-(.+))?", name)
     return guest_spec(int(found[1]), found[2] or "") if found else None
 
 

@@ -51,6 +51,7 @@ def vbstudy(tmp_path, monkeypatch, capsys):
     [
         (["provision", "--cpus", DIGITS], "is not a whole number; write for example 1,2,4,8"),
         (["-C", LETTERS, "status"], "is not a folder"),
+        (["logs", f"cpus-{DIGITS}"], "there are no guests yet"),
     ],
 )
 def test_arguments_of_any_length_are_told_in_one_line(vbstudy, arguments, told):
