@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from analysis.results.temporary import clear, temporary
 from guest.records.run import Framework
 from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.files import locked, open_lock, publish_folder
@@ -38,6 +39,7 @@ UNUSED = ("doc", "info", "locale", "man")
 NOT_IN_IMAGE = (
     "proc", "sys", "dev", "boot", "lib/modules", "usr/lib/modules", "var/lib/apt/lists", "var/cache/apt",
 )  # fmt: skip
+WORK_PREFIX = "vbstudy-image-"
 ROOT_SIZE = "4G"  # sparse
 BUILD_TIMEOUT_S = 1800
 MIN_IMAGE_BYTES = 32 << 20
@@ -175,7 +177,10 @@ def _cached(kind: str, inputs: dict[str, object], build: Callable[[Path], None],
 
 
 def _clear_killed() -> None:
-    """Removes what killed builds left, of other inputs too. Who builds holds the lock of that name."""
+    """Removes what killed builds left, of other inputs too. Who builds holds the lock of that name. An
+    mmdebstrap that goes on is not killed, for it has /proc and /sys mounted in a folder of its own: it fails
+    at its hook, then unmounts and removes that."""
+    clear(Path(tempfile.gettempdir()), WORK_PREFIX)
     for left in cache().glob(".*.part"):
         lock = cache() / f"{left.name.rsplit('.', 2)[0]}.lock"
         with contextlib.suppress(OSError), os.fdopen(open_lock(lock)) as held:
@@ -188,8 +193,9 @@ def _clear_killed() -> None:
 
 def _build_system(into: Path) -> None:
     # Not in `into`: without root, mmdebstrap works as users that cannot enter a home.
-    with tempfile.TemporaryDirectory(prefix="vbstudy-image-") as temporary:
-        work = Path(temporary)
+    with temporary(Path(tempfile.gettempdir()) / "work", WORK_PREFIX) as work:
+        work.parent.chmod(0o755)
+        work.mkdir()
         work.chmod(0o755)
         (work / "inittab").write_text(scripts.INITTAB)
         (work / "vbstudy-boot").write_text(scripts.BOOT)
@@ -282,14 +288,14 @@ def _padded(data: bytes) -> bytes:
 
 
 def _build_libraries(into: Path, python_version: str, pins: list[str]) -> None:
-    with tempfile.TemporaryDirectory(dir=into) as temporary:
-        tree = Path(temporary) / "tree"
+    with tempfile.TemporaryDirectory(dir=into) as work:
+        tree = Path(work) / "tree"
         command = [
             sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--only-binary=:all:",
             "--python-version", python_version, "--target", str(tree), *pins,
         ]  # fmt: skip
         try:
-            _run(command, "the libraries", TMPDIR=temporary)  # where pip unpacks them
+            _run(command, "the libraries", TMPDIR=work)  # where pip unpacks them
         except GuestError as error:
             if why := no_release(error.evidence, f"the guests' Python {python_version}"):
                 raise PrerequisiteError(why) from None

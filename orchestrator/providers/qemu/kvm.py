@@ -8,10 +8,10 @@ import hashlib
 import json
 import os
 import platform
+import signal
 from pathlib import Path
 
 from guest.machine import fingerprint
-from orchestrator.errors import GuestError
 from orchestrator.providers import processes
 from orchestrator.providers.qemu import scripts
 from orchestrator.providers.qemu.machine import QEMU
@@ -41,13 +41,13 @@ def host() -> str:
 def probe(kernel: Path, initrd: Path) -> str:
     """Why this kernel does not boot under KVM; empty when it does."""
     command = [
+        "timeout", "-s", "KILL", str(PROBE_TIMEOUT_S),  # also when this process is killed
         QEMU, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
         "-machine", "q35", "-accel", "kvm", "-cpu", "host", "-m", "256", "-serial", "stdio",
         "-kernel", str(kernel), "-initrd", str(initrd),
         "-append", "console=ttyS0 quiet panic=-1 vbstudy.probe",
     ]  # fmt: skip
-    try:
-        done = processes.run(command, PROBE_TIMEOUT_S)
-    except GuestError:
+    done = processes.run(command, 2 * PROBE_TIMEOUT_S)
+    if done.returncode == -signal.SIGKILL:
         return f"a kernel did not boot under it within {PROBE_TIMEOUT_S} s"
     return "" if scripts.PROBED in done.stdout else "a kernel did not boot under it"

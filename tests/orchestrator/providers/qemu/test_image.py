@@ -3,6 +3,7 @@
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ import pytest
 from orchestrator import files
 from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.providers.qemu import image
+from tests.processes import wait_until
 
 
 class BuiltError(Exception):
@@ -35,11 +37,11 @@ def test_the_system_is_copied_out_of_its_folder_where_tmpdir_has_a_space(tmp_pat
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     copied = []
 
-    def run(command, what):
+    def run(command, what, **changes):
         (hook,) = (each.partition("=")[2] for each in command if each.startswith("--customize-hook="))
         path = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
         subprocess.run(["sh", "-c", hook, "hook", str(system)], env=path, check=True)
-        (out,) = temporary.glob("*/out")
+        (out,) = temporary.glob("*/work/out")
         copied.extend(sorted(path.name for path in out.iterdir()))
         raise BuiltError
 
@@ -49,6 +51,38 @@ def test_the_system_is_copied_out_of_its_folder_where_tmpdir_has_a_space(tmp_pat
     assert copied == ["busybox", "modules.tar", "root.img", "vmlinuz"]
     assert (system / "etc/inittab").exists()
     assert (system / "sbin/vbstudy-boot").exists()
+
+
+BUILD = """
+import sys
+from pathlib import Path
+from orchestrator.providers.qemu import image
+image._build_system(Path(sys.argv[1]))
+"""
+
+
+def test_the_folder_of_a_build_that_was_killed_is_removed_and_that_of_one_at_work_stays(
+    tmp_path, monkeypatch
+):
+    """The program that it runs is another one here: it waits."""
+    work, programs, began = tmp_path / "tmp", tmp_path / "programs", tmp_path / "began"
+    for folder in (work, programs):
+        folder.mkdir()
+    (programs / "mmdebstrap").write_text(f"#!/bin/sh\ntouch {began}; sleep 300\n")
+    (programs / "mmdebstrap").chmod(0o755)
+    env = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": str(work)}
+    monkeypatch.setattr(tempfile, "tempdir", str(work))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    command = [sys.executable, "-c", BUILD, str(tmp_path)]
+    with subprocess.Popen(command, env=env, start_new_session=True) as build:
+        try:
+            wait_until(began.exists, build)
+            image._clear_killed()
+            assert list(work.glob("vbstudy-image-*/work/out"))
+        finally:
+            os.killpg(build.pid, signal.SIGKILL)
+    image._clear_killed()
+    assert list(work.iterdir()) == []
 
 
 def test_libraries_are_unpacked_in_the_folder_that_the_next_build_clears(tmp_path, monkeypatch):
