@@ -193,8 +193,9 @@ def export(options: Options, target: Path, form: str | None, without_projects: b
         if form == "zip":
             from analysis.exchange.archive import pack
 
+            names = _projects(store)  # before it is written: an archive is whole, or there is none
             what = counted(pack(store.directory, target, projects=not without_projects), "run")
-            if names := _projects(store):
+            if names:
                 copy = "" if without_projects else ", and its files (--without-projects leaves them out)"
                 options.reporter("note: ")(
                     f"of {', '.join(names)} the archive has the command with all arguments, the path or URL "
