@@ -165,12 +165,12 @@ def growth_text(trace: Trace) -> str:
         return ""
     ends = [whole.iloc[0], whole.iloc[-1]] if len(whole) > 1 else [whole.iloc[0]]
     return "; ".join(
-        f"after step {end.name}, {_percent(end['share'])} of the weights differ, |a-b| = {end['l2']:.2g}"
+        f"after step {end.name}, {percent(end['share'])} of the weights differ, |a-b| = {end['l2']:.2g}"
         for end in ends
     )
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
     return "less than 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
 
 

@@ -129,7 +129,7 @@ def _of_several_threads(runs: pd.DataFrame, repeated: pd.DataFrame) -> str:
         return ""
     said = f"; those on one thread are equal (n = {one['size'].sum()}), which points to several threads"
     if (runs.framework == Framework.TORCH).all():
-        said += ": of PyTorch on Intel CPUs, MKL's first call can do that (docs/why-and-cure.md)"
+        said += ": in PyTorch the gradient of x[index] and MKL's first call can do it (docs/why-and-cure.md)"
     return said
 
 

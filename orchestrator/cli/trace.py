@@ -260,7 +260,7 @@ def probe(
 def _program_summary(found: ProgramTrace, cpus: tuple[int, ...], vary: str, folder: Path) -> list[str]:
     """The finding in a sentence, the operation, how the difference grows, and what to do next, with what was
     given."""
-    from analysis.diagnosis.traces import governed
+    from analysis.diagnosis.traces import governed, percent
     from guest.records.printable import counted
     from guest.records.trace import Outcome
     from orchestrator.experiments.trace_program import UNKNOWN
@@ -315,7 +315,7 @@ def _program_summary(found: ProgramTrace, cpus: tuple[int, ...], vary: str, fold
     for each in found.growth:
         share = each.differing / each.elements
         lines.append(
-            f"  after step {each.step}: {share:.1%} of {each.elements:,} weights differ, "
+            f"  after step {each.step}: {percent(share)} of {each.elements:,} weights differ, "
             f"|a-b| / |a| = {each.relative_l2:.1e}"
         )
     if found.growth and not any(each.differing for each in found.growth):

@@ -239,6 +239,9 @@ def _cured(cure: Cure, report: Report) -> str:
         failed = "Exact mode was not measured: the program fails with it, and not without it."
         return f"{failed}\n`vbstudy exact -- {program}` shows why."
     price = _price(cure.ratio, cure.low, cure.high, cure.pairs)
+    if cure.answer is Answer.SAME and report.answer is Answer.INCONCLUSIVE:
+        what = "All runs with exact mode agree; those without it do not repeat themselves."
+        return f"{what} A whole run takes {price}."
     if cure.answer is Answer.SAME and report.answer is not Answer.MATTERS:
         return f"All runs with exact mode agree, too. A whole run takes {price}."
     if cure.answer is Answer.SAME:
@@ -335,8 +338,12 @@ def _next(report: Report, cpus: Sequence[int], vary: str) -> list[str]:
         found = ["", "the program repeats itself on one thread, so what differs comes from several threads"]
         if framework is not Framework.TORCH:
             return found
-        found.append("PyTorch on Intel CPUs: MKL's first call can do that (docs/why-and-cure.md)")
-        return found if report.exact else [*found, f"next: vbstudy try --exact{options} -- {program}"]
+        found.append(
+            "in PyTorch the gradient of x[index] and MKL's first call can do it (docs/why-and-cure.md)"
+        )
+        if report.exact is None:
+            return [*found, f"next: vbstudy try --exact{options} -- {program}"]
+        return [*found, f"next: vbstudy exact -- {program}"] if report.exact.answer is Answer.SAME else found
     if report.answer is Answer.INCONCLUSIVE and report.seed is not None:
         why = "the seed does not reach every generator, or the program does not repeat itself"
         if all(bytes_only(v) for v in report.verdicts if v.answer is Answer.INCONCLUSIVE):

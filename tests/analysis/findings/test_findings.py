@@ -357,8 +357,8 @@ def test_f2_fails_when_repetitions_differ_and_says_whether_those_on_one_thread_d
     assert found.verdict is FAILS
     assert found.why == (
         "repetitions already differ at thread counts 2 (2 models in 2 runs); those on one thread are equal "
-        "(n = 2), which points to several threads: of PyTorch on Intel CPUs, MKL's first call can do that "
-        "(docs/why-and-cure.md)"
+        "(n = 2), which points to several threads: in PyTorch the gradient of x[index] and MKL's first call "
+        "can do it (docs/why-and-cure.md)"
     )
     study.run(1, 3, weights="d")
     assert decided(study, "F2").why == (

@@ -103,6 +103,7 @@ def test_an_operation_that_the_registry_does_not_know_has_no_setting():
     assert setting_of(Framework.TORCH, "aten.a_new_one.default") is None
     assert setting_of(Framework.TENSORFLOW, "ANewOne") is None
     assert "oneDNN" in setting_of(Framework.TORCH, "aten.convolution_backward.default")
+    assert "use_deterministic_algorithms" in setting_of(Framework.TORCH, "aten.index_put.default")
     for operation in operations():
         for name in operation.aten:
             assert setting_of(Framework.TORCH, name)

@@ -382,9 +382,9 @@ def test_what_repeats_on_one_thread_alone_is_put_down_to_the_threads():
         report = replace(made({}), verdicts=verdicts, answer=overall(verdicts))
         return text(replace(report, software={software: "2"})).splitlines()[-3:]
 
-    threads, first_call, following = told("aaab", "torch")
+    threads, causes, following = told("aaab", "torch")
     assert "repeats itself on one thread" in threads
-    assert "MKL's first call" in first_call
+    assert "the gradient of x[index] and MKL's first call" in causes
     assert following == "next: vbstudy try --exact -- python train.py"
     assert "repeats itself on one thread" in told("aaab", "xgboost")[-1]
     assert told("abab", "torch")[-1] == "next: vbstudy try --replay -- python train.py"
@@ -397,6 +397,10 @@ def test_whether_exact_mode_cures_is_said_second_with_its_price():
         "A whole run takes 1.10 [0.90, 1.30] times the default's (4 pairs, 95 % interval)."
     )
     assert lines[-1] == "next: vbstudy exact -- python train.py"
+    lines = text(made({"bitwise": Answer.INCONCLUSIVE}, Answer.SAME)).splitlines()
+    assert lines[1].startswith(
+        "All runs with exact mode agree; those without it do not repeat themselves. A whole run takes 1.10"
+    )
     lines = text(made({"bitwise": Answer.MATTERS}, Answer.MATTERS)).splitlines()
     assert lines[1] == "Exact mode does not cure it: the runs with it differ, too."
     assert lines[-2] == "  vbstudy trace -- python train.py"
