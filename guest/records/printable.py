@@ -23,6 +23,11 @@ def pip_install(*packages: str, python: str = sys.executable) -> str:
     return shlex.join([python, "-m", "pip", "install", *packages])
 
 
+def last_line(text: str) -> str:
+    """The last line that is not empty; "" where there is none."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
 def unaccented(text: str) -> str:
     """`über` as `uber`, for names of letters that any file system has."""
     return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))

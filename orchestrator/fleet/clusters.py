@@ -19,6 +19,7 @@ from distributed.core import Status
 from distributed.security import Security
 from tornado.ioloop import PeriodicCallback
 
+from guest.records.printable import last_line
 from orchestrator.cores.leases import host_cores, host_memory_mib
 from orchestrator.engine import require_dask
 from orchestrator.errors import GuestError, UsageError
@@ -296,7 +297,7 @@ async def _submit(cluster: Any) -> str:
     try:
         await cluster._correct_state()
     except (OSError, RuntimeError, ValueError) as error:
-        refusal = str(error).strip().rpartition("\n")[2]
+        refusal = last_line(str(error))
     for name, job in list(cluster.workers.items()):
         if job.job_id is None:  # dask would take it for submitted, and wait for its end
             job.status = Status.failed

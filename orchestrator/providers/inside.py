@@ -9,10 +9,9 @@ from types import MappingProxyType
 
 from guest.records.codec import RecordError, from_json
 from guest.records.plain_json import PlainJsonError, parse
-from guest.records.printable import pip_install
+from guest.records.printable import last_line, pip_install
 from guest.records.run import Framework
 from orchestrator.errors import GuestError
-from orchestrator.providers.processes import last_line
 from orchestrator.transport.connection import Connection
 
 PROBE = """

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from guest.records.printable import last_line
 from orchestrator.errors import GuestError
 from orchestrator.inventory import GuestSpec, Observation
 from orchestrator.providers.inside import Inside
-from orchestrator.providers.processes import TAIL_BYTES, last_line
+from orchestrator.providers.processes import TAIL_BYTES
 from orchestrator.store.store import Store
 from orchestrator.transport.keys import StudyKeys
 from orchestrator.transport.ssh_connect import SshTarget

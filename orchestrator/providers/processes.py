@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from guest.records.printable import last_line
 from orchestrator.errors import GuestError, VbstudyError
 from orchestrator.inventory import GUEST_MARK
 
@@ -52,11 +53,6 @@ def output(
         why = last_line(text).removeprefix("error: ") or f"status {done.returncode}"
         raise GuestError(f"{failure}: {why}", evidence=text)
     return done.stdout
-
-
-def last_line(text: str) -> str:
-    """The last line that is not empty; "" where there is none."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 def matching(

@@ -21,6 +21,7 @@ from paramiko.sftp import CMD_ATTRS
 
 from guest.records.codec import sha256_of
 from guest.records.pace import Moved, paced
+from guest.records.printable import last_line
 from orchestrator.errors import GuestError
 from orchestrator.transport.connection import Completed, Stream, collecting
 from orchestrator.transport.keys import host_name
@@ -229,7 +230,7 @@ class SshConnection:
         what = what or f"`{script[:60]}`"
         done = self._housekeeping(script).complete(what, timeout_s)
         if done.status != 0:
-            words = done.stderr.strip().rpartition("\n")[2]
+            words = last_line(done.stderr)
             why = f"status {done.status}{words and ': '}{words:.200}"
             raise GuestError(f"{self.target}: {what} failed with {why}", evidence=done.stderr)
         return done.stdout

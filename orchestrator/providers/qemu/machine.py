@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from guest.machine import threads
+from guest.records.printable import last_line
 from orchestrator.errors import GuestError
 from orchestrator.inventory import host_name
 from orchestrator.providers import processes
@@ -103,7 +104,7 @@ class QemuMachine:
                 text = tail(self._log)
                 if "host forwarding rule" in text and attempt < PORT_ATTEMPTS:
                     continue  # another program took the port in between
-                why = processes.last_line(text) or "nothing"
+                why = last_line(text) or "nothing"
                 raise GuestError(f"{self.name}: QEMU does not start: {why}", evidence=text) from None
             self.pin(cores)
             self.port_file.write_text(str(port))

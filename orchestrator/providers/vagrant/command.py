@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import orchestrator
+from guest.records.printable import last_line
 from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.files import write_durably
 from orchestrator.inventory import GUEST_MARK, host_name
@@ -65,7 +66,7 @@ def explain(output: str) -> str:
     if not text and (raised := RAISED.search(output)):
         text = raised[1]
     if not text:
-        text = processes.last_line(output) or "it printed nothing"
+        text = last_line(output) or "it printed nothing"
     return text if len(text) <= 500 else text[:497] + "..."
 
 
@@ -240,9 +241,9 @@ def version() -> tuple[int, ...]:
 
 def version_in(text: str, program: str) -> tuple[int, ...]:
     """The last one in what a program prints, as numbers: warnings come first."""
-    found = re.findall(r"\b\d+(?:\.\d+)+", processes.last_line(text))
+    found = re.findall(r"\b\d+(?:\.\d+)+", last_line(text))
     if not found:
-        raise GuestError(f"`{program} --version` reports no version: {processes.last_line(text)[:80]!r}")
+        raise GuestError(f"`{program} --version` reports no version: {last_line(text)[:80]!r}")
     return tuple(int(part) for part in found[-1].split("."))
 
 
