@@ -263,7 +263,7 @@ def _program_summary(found: ProgramTrace, cpus: tuple[int, ...], vary: str, fold
     from analysis.diagnosis.traces import governed, percent
     from guest.records.printable import counted
     from guest.records.trace import Outcome
-    from orchestrator.experiments.trace_program import UNKNOWN
+    from orchestrator.experiments.trace_program import BY_ITSELF, UNKNOWN
     from orchestrator.programs.conditions import CURE_NEEDS_SEED, INSTRUCTION_SET, THREADS, given
 
     program = shlex.join(found.command)
@@ -291,13 +291,16 @@ def _program_summary(found: ProgramTrace, cpus: tuple[int, ...], vary: str, fold
         lines += [f"  {label}: {each}" for label, each in zip(labels, found.at, strict=bool(found.at))]
         lines += [f"note: {note}" for note in found.notes]
         if found.unrepeatable:
+            cured = by_threads and found.unrepeatable != found.sides[0]  # the fewest threads do repeat
+            harden = f"vbstudy harden{options} -- {program}"
+            if cured and BY_ITSELF in found.notes:
+                return [*lines, "", f"next: {CURE_NEEDS_SEED if found.seed is None else harden}"]
             drawn = "random numbers" if found.seed is None else "seeds"
             lines += ["", f"next: both runs had the same {drawn}; what may not repeat"]
             lines.append(f"  vbstudy scan {shlex.quote(str(folder))}")
             if found.seed is not None:
                 lines.append(f"  vbstudy trace --replay{given(cpus, None, vary)} -- {program}")
-                if by_threads and found.unrepeatable != found.sides[0]:  # the fewest threads do repeat
-                    lines.append(f"  vbstudy harden{options} -- {program}")
+                lines += [f"  {harden}"] * cured
         return lines
     differing = f"{origin.differing:,} of {origin.elements:,} elements differ"
     ulp = "" if origin.max_ulp is None else f", by up to {origin.max_ulp:,} ULP"

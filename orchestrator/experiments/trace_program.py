@@ -38,6 +38,7 @@ UNKNOWN = (
     "an input of this operation is not compared (sparse, nested, or of a class with a dispatch of its own): "
     "whether the inputs differ is not known"
 )
+BY_ITSELF = "both runs gave this operation equal inputs: it is this operation that does not repeat itself"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +124,10 @@ class _Tracer:
         self.say(f"twice with {side.label}")
         with self.runs.pair(side, side) as pair:
             met = pair.meet()
-        return None if met.outcome is Outcome.EQUAL else self._found(met, unrepeatable=side.label)
+        if met.outcome is Outcome.EQUAL:
+            return None
+        self.runs.notes += [BY_ITSELF] * (met.outcome is Outcome.OPERATION)
+        return self._found(met, unrepeatable=side.label)
 
     def _found(
         self,

@@ -296,5 +296,5 @@ def _price(each: TierProof) -> str:
     if each.tier is Tier.SEEDS:
         return "the default"
     if each.ratio is None:
-        return "time not measured: more --runs"
+        return "time not measured"
     return f"{times_default(each.ratio, each.low, each.high)} time ({counted(each.pairs, 'pair')})"

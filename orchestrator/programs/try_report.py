@@ -138,15 +138,16 @@ def cost(
     trials: Sequence[Trial], default_of: Mapping[str, str]
 ) -> tuple[float | None, float | None, float | None, int]:
     """The time of a run as a ratio to that of its default's (by the labels of their conditions) of the same
-    repetition: geometric mean, 95 % interval, number of pairs. The first repetition is left out: it read
-    from disk and compiled."""
+    repetition: geometric mean, 95 % interval, number of pairs. Left out are the first repetition, which read
+    from disk and compiled, and those with more threads than cores."""
     from analysis.stats.paired import ratio
 
+    invalid = oversubscribed(trial.threads for trial in trials)
     wall_s = {(trial.condition, trial.repetition): trial.wall_s for trial in trials}
     pairs = [
         trial.wall_s / wall_s[default_of[trial.condition], trial.repetition]
         for trial in trials
-        if trial.condition in default_of and trial.repetition > 1
+        if trial.condition in default_of and trial.repetition > 1 and trial.threads not in invalid
     ]
     if not pairs:
         return None, None, None, 0

@@ -12,7 +12,7 @@ from guest.records.trace import Growth, Origin, Outcome
 from orchestrator.cli import main as cli
 from orchestrator.cli.options import PROGRAM, Options
 from orchestrator.cli.trace import _program_summary
-from orchestrator.experiments.trace_program import UNKNOWN, ProgramTrace
+from orchestrator.experiments.trace_program import BY_ITSELF, UNKNOWN, ProgramTrace
 from orchestrator.programs.conditions import INSTRUCTION_SET, THREADS
 
 FOLDER = "/a b"
@@ -69,6 +69,8 @@ NAMED_FIRST = {"outcome": Outcome.UNREPEATABLE, "origin": None, "at": ("a", "b")
         ({"factor": INSTRUCTION_SET}, (2,), "isa", ["try"]),
         (NAMED_FIRST, (2, 4), "threads", ["scan", "trace"]),
         (NAMED_FIRST | {"unrepeatable": "4 threads"}, (2, 4), "threads", ["scan", "trace", "harden"]),
+        (NAMED_FIRST | {"unrepeatable": "4 threads", "notes": (BY_ITSELF,)}, (2, 4), "threads", ["harden"]),
+        (NAMED_FIRST | {"notes": (BY_ITSELF,)}, (2, 4), "threads", ["scan", "trace"]),
         (NAMED_FIRST | {"seed": None}, (2, 4), "threads", ["scan"]),
         (NAMED_FIRST | {"factor": "A"}, (2,), "env:A=x y,z", ["scan", "trace"]),
     ],

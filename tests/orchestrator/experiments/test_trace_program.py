@@ -9,6 +9,7 @@ import pytest
 
 from guest.machine import fingerprint
 from orchestrator.cli import main as cli
+from orchestrator.experiments.trace_program import BY_ITSELF
 from tests.needs import at_night
 from tests.schemas import validate
 
@@ -230,6 +231,22 @@ def test_a_program_that_splits_its_work_by_threads_is_shown_on_both_sides(traced
 def test_a_program_that_does_not_repeat_itself_is_named_first(traced):
     found = traced("unrepeatable")
     assert (found["outcome"], found["unrepeatable"]) == ("unrepeatable", "1 thread")
+
+
+@pytest.mark.needs("studies")
+def test_an_operation_with_equal_inputs_that_does_not_repeat_itself_is_named(traced, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import os, torch\n@torch.library.custom_op('t::noise', mutates_args=())\n"
+        "def noise(x: torch.Tensor) -> torch.Tensor:\n    return torch.tensor(list(os.urandom(9)))\n"
+        "torch.ops.t.noise(torch.ones(99))\n"
+    )
+    found = traced("train", folder=tmp_path)
+    assert (found["outcome"], found["unrepeatable"]) == ("unrepeatable", "1 thread")
+    assert BY_ITSELF in found["notes"]
+    (tmp_path / "train.py").write_text("import os, torch\ntorch.tensor(list(os.urandom(9))).add(1)\n")
+    found = traced("train", folder=tmp_path)
+    assert found["outcome"] == "unrepeatable"
+    assert BY_ITSELF not in found["notes"]
 
 
 @pytest.mark.needs("studies", long=True)

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.programs import conditions
 from orchestrator.programs.try_files import FileSeen, Role
-from orchestrator.programs.try_report import NOT_APPLICABLE, Cure, Report, text
+from orchestrator.programs.try_report import NOT_APPLICABLE, Cure, Report, cost, text
 from orchestrator.programs.try_verdicts import (
     Answer,
     LevelVerdict,
@@ -430,3 +431,17 @@ def test_the_next_commands_have_the_seed_and_the_thread_counts_that_were_given(a
     report = replace(made({"bitwise": answer}), **{"seed": 7, **settings})
     told = [line.partition("vbstudy ")[2] for line in text(report, (1, 2, 4)).splitlines()]
     assert list(filter(None, told)) == [f"{command} -- python train.py" for command in commands]
+
+
+def test_the_cost_is_of_the_runs_that_have_a_core_for_each_thread(monkeypatch):
+    monkeypatch.setattr(conditions, "host_cores", lambda: (0, 1))
+    runs = [
+        Trial(
+            condition=f"{kind} {threads}", threads=threads, repetition=n, wall_s=wall_s, metrics={}, files={}
+        )
+        for kind, factor in (("plain", 1.0), ("exact", 1.5))
+        for threads, wall_s in ((2, 2.0 * factor), (4, 2.0 * factor**3))
+        for n in (1, 2, 3)
+    ]
+    assert cost(runs, {"exact 2": "plain 2", "exact 4": "plain 4"})[0::3] == (1.5, 2)
+    assert cost(runs, {"exact 4": "plain 4"}) == (None, None, None, 0)
