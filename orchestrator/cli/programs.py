@@ -52,7 +52,7 @@ CHECKED = ("bitwise", "predictions", "metric")  # LEVELS of try_verdicts, too he
 @click.option("--check", is_flag=True,
               help="Exit with 1 unless everything compared is the same; with --exact, in the runs in exact "
               "mode.")  # fmt: skip
-@click.option("--level", type=click.Choice(CHECKED), default="bitwise",
+@click.option("--level", type=click.Choice(CHECKED), show_default="bitwise",
               help="What --check requires to be equal: all, predictions and metrics, or "
               "metrics alone.")  # fmt: skip
 @click.option("--save", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
@@ -75,7 +75,7 @@ def try_(
     replay: bool,
     exact: bool,
     check: bool,
-    level: str,
+    level: str | None,
     save: Path | None,
     against: Path | None,
     timeout_s: float | None,
@@ -105,7 +105,7 @@ def try_(
     )
     from orchestrator.programs.try_verdicts import LEVELS, Answer, first_shown, overall
 
-    if level != "bitwise" and not check:
+    if level and not check:
         raise UsageError(f"--level {level} needs --check")
     if which and (exact or check or save or against or vary != "threads"):
         raise UsageError("--which cannot be combined with --vary, --exact, --check, --save or --against")
@@ -152,7 +152,10 @@ def try_(
     result(options, data, text)
     if save is not None:
         try_saved.write(save, try_saved.saved(command, factor.name, ask.seed, seen))
+    level = level or "bitwise"
     answers = {overall(verdicts, LEVELS[LEVELS.index(level) :]) for verdicts in judged}
+    if check and try_report.unvaried(report):
+        raise UnmetError("--check: the thread count was not varied: the program sets its own")
     if check and answers != {Answer.SAME}:
         why = {
             Answer.MATTERS: "not everything that was compared is the same",

@@ -75,6 +75,7 @@ class Report:
     repetitions: int
     seed: int | None  # None: the random numbers of the first run were given to the others
     answer: Answer
+    varied: bool  # False: the program sets its own thread count, which was that of all runs
     verdicts: tuple[LevelVerdict, ...]
     oversubscribed: tuple[int, ...]  # thread counts above the cores there are: their times are invalid
     wall_s: dict[str, list[float]]  # of each condition, without the first run of all
@@ -108,6 +109,7 @@ def run(ask: Ask, factor: Factor, exact: bool, say: Say) -> tuple[Report, Seen]:
         repetitions=ask.repetitions,
         seed=ask.seed,
         answer=overall(verdicts),
+        varied=factor.name != THREADS or seen.varied,
         verdicts=verdicts,
         oversubscribed=oversubscribed(condition.threads for condition in conditions),
         wall_s=try_runs.times(seen.trials),
@@ -118,6 +120,8 @@ def run(ask: Ask, factor: Factor, exact: bool, say: Say) -> tuple[Report, Seen]:
         last_lines=seen.last_lines,
         exact=_cure(seen, exactly) if exact else None,
     )
+    if unvaried(report):
+        report = dataclasses.replace(report, answer=Answer.INCONCLUSIVE)
     return report, seen
 
 
@@ -188,6 +192,11 @@ def text(report: Report, cpus: Sequence[int] = (), vary: str = "threads") -> str
     return "\n".join(lines + _next(report, cpus, vary))
 
 
+def unvaried(report: Report) -> bool:
+    """Whether all runs agree because they had the same thread count."""
+    return not report.varied and overall(report.verdicts) is Answer.SAME
+
+
 def invalid_times(counts: Sequence[int]) -> list[str]:
     """Of thread counts above the cores there are, a line."""
     if not counts:
@@ -217,7 +226,9 @@ def _answer(report: Report) -> str:
         equal = f"; {found[1]}" if same else ""
         return f"Whether {article}{report.factor} changes the {series(unclear)} is inconclusive{equal}."
     effect = "matters" if matters else "shows no effect"
-    if output and not matters:
+    if unvaried(report):
+        effect = "was not varied, because the program sets its own"
+    elif output and not matters:
         effect = "changes the output" + ("" if unclear else ", and shows no other effect")
     return f"{article.capitalize()}{report.factor} {effect}: {'; '.join(filter(None, found))}."
 
@@ -240,7 +251,7 @@ def _cured(cure: Cure, report: Report) -> str:
         failed = "Exact mode was not measured: the program fails with it, and not without it."
         return f"{failed}\n`vbstudy exact -- {program}` shows why."
     price = _price(cure.ratio, cure.low, cure.high, cure.pairs)
-    if cure.answer is Answer.SAME and report.answer is Answer.INCONCLUSIVE:
+    if cure.answer is Answer.SAME and overall(report.verdicts) is Answer.INCONCLUSIVE:
         what = "All runs with exact mode agree; those without it do not repeat themselves."
         return f"{what} A whole run takes {price}."
     if cure.answer is Answer.SAME and report.answer is not Answer.MATTERS:
@@ -335,6 +346,9 @@ def _next(report: Report, cpus: Sequence[int], vary: str) -> list[str]:
             f"  vbstudy {start} -- {program}",
             f"  vbstudy harden{options} -- {program}",
         ]
+    if unvaried(report):
+        own = "that setting, or let it read OMP_NUM_THREADS"
+        return ["", f"next: remove {own}; then", f"  vbstudy try{options} -- {program}"]
     if report.answer is Answer.INCONCLUSIVE and _only_several_threads_differ(report):
         found = ["", "the program repeats itself on one thread, so what differs comes from several threads"]
         if framework is not Framework.TORCH:

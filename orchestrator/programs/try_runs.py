@@ -64,13 +64,14 @@ class Ask:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """All runs, in their order, and what was noticed in them. `software` are versions that the program
-    imported."""
+    imported. `varied` is False where it computed with one thread count of its own, whatever was asked."""
 
     trials: tuple[Trial, ...]
     overrides: tuple[Override, ...]
     notes: tuple[str, ...]
     last_lines: tuple[str, ...]  # of what the first run printed
     software: dict[str, str]
+    varied: bool
     noticed: tuple[notices.Notice, ...] = field(repr=False)
 
 
@@ -81,6 +82,7 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
     trials: list[Trial] = []
     noticed: list[notices.Notice] = []
     notes = dict.fromkeys(notes_of_gpus(conditions))
+    in_force: dict[int, set[tuple[int, ...]]] = {}  # by the thread count that was asked
     with folders.scratch("vbstudy-try-", ask.argv) as scratch:
         library = archive.build().write(scratch)
         # Repetitions alternate between conditions, forwards and backwards, so that drift of the machine is
@@ -97,6 +99,8 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
             say(f"  {trial.wall_s:.1f} s, {seen}")
             trials.append(trial)
             noticed += found
+            if not condition.exact:  # which has pools of its own
+                in_force.setdefault(condition.threads, set()).add(notices.intra_op(found))
             notes |= dict.fromkeys(remarks)
         copy = (scratch / RUN / prepare.WORK).resolve()
         others = (file for file in _outside(noticed, copy) if role_of(file[0]) is Role.OTHER)
@@ -111,6 +115,7 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
         notes=tuple(notes),
         last_lines=tuple(filter(None, trials[0].lines))[-LINES_SHOWN:],
         software=versions,
+        varied=len(in_force) < 2 or len(frozenset().union(*in_force.values()) - {()}) != 1,
         noticed=tuple(noticed),
     )
 

@@ -201,6 +201,7 @@ def test_a_program_that_fails_ends_with_one_and_its_last_lines(tmp_path, capsys)
         (["try", "--vary", "env:OMP_NUM_THREADS=1,2", "--", "true"], 2, "--vary threads varies them"),
         (["try", "--which", "--exact", "--", "true"], 2, "--which cannot be combined with"),
         (["try", "--level", "metric", "--", "true"], 2, "--level metric needs --check"),
+        (["try", "--level", "bitwise", "--", "true"], 2, "--level bitwise needs --check"),
         (["try", "--save", "no/such/file", "--", "true"], 2, "is not a folder"),
         (["try", "--against", "no-such-file", "--", "true"], 2, "No such file"),
         (["try", "--against", "/dev/null", "--", "true"], 2, "/dev/null: is "),
@@ -534,6 +535,27 @@ def test_a_check_fails_where_something_differs_at_its_level(tmp_path, capsys, le
     program = ["--check", "--level", level, "--", sys.executable, "train.py"]
     assert cli.run(["-C", str(tmp_path), "-q", "try", *program]) == code
     assert ("not everything that was compared is the same" in capsys.readouterr().err) is bool(code)
+
+
+@pytest.mark.needs("studies")
+@pytest.mark.parametrize(
+    ("count", "code", "first"),
+    [
+        (
+            "2",
+            1,
+            "The thread count was not varied, because the program sets its own: the metrics are the same.",
+        ),
+        ("torch.get_num_threads()", 0, "The thread count shows no effect: the metrics are the same."),
+    ],
+)
+def test_runs_that_a_program_gave_the_same_thread_count_are_no_check(tmp_path, capsys, count, code, first):
+    (tmp_path / "train.py").write_text(f"import torch\ntorch.set_num_threads({count})\nprint('loss: 0.5')\n")
+    assert cli.run(["-C", str(tmp_path), "-q", "try", "--check", "--", sys.executable, "train.py"]) == code
+    out, error = capsys.readouterr()
+    assert out.splitlines()[0] == first
+    assert ("--check: the thread count was not varied" in error) is bool(code)
+    assert ("next: remove that setting" in out) is bool(code)
 
 
 @pytest.mark.parametrize(

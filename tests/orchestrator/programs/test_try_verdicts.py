@@ -307,7 +307,7 @@ def made(answers: dict[str, Answer], cure: Answer | None = None) -> Report:
         exact = Cure(answer=cure, verdicts=verdicts, pairs=4, ratio=1.1, low=0.9, high=1.3)
     return Report(
         command=("python", "train.py"), factor="thread count", conditions=LABELS, repetitions=2, seed=1,
-        answer=overall(verdicts), verdicts=verdicts, oversubscribed=(),
+        answer=overall(verdicts), varied=True, verdicts=verdicts, oversubscribed=(),
         wall_s={"1 thread": [2.0], "4 threads": [1.0, 1.5]}, first_wall_s=3.0, overrides=(), notes=(),
         software={"torch": "2"}, last_lines=(), exact=exact,
     )  # fmt: skip
