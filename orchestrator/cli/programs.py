@@ -138,7 +138,7 @@ def try_(
         report, seen = try_report.run(ask, factor, exact, say)
     report = dataclasses.replace(report, notes=(*links, *report.notes))
     varied = [condition.threads for condition in factor.conditions]
-    try_study.note(report, ask.folder, varied, seen.noticed)
+    try_study.note(report, ask.folder, varied, seen.noticed, seen.trials[0].lines)
     data, text = to_json(report), try_report.text(report, cpus or (), vary)
     own = report.exact.verdicts if report.exact else report.verdicts  # none where exact mode was not measured
     if there is not None and against is not None:

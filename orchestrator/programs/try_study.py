@@ -8,8 +8,8 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import tomlkit
@@ -31,6 +31,7 @@ from vbstudy import caches
 SCHEMA_VERSION = 1
 METRICS, NAMES = 3, 1000  # losses and scores that become metrics, and that these are known apart from
 Source = dict[str, str | bool]  # of a metric, as in a study file
+PLAIN = r"[:= ]+([-+]?[.\d][-+.\de]*|nan|-?inf)"  # what follows the name, where VALUE finds no more by it
 NO_NAME = re.compile(r"[^a-z0-9_]+")
 
 
@@ -47,11 +48,20 @@ class Tried:
     metrics: tuple[str, ...]  # as `try` names them
     weights: str
     predictions: str
+    patterns: dict[str, str] = field(default_factory=dict)  # short ones, which find the same, by name
 
 
-def note(report: Report, folder: Path, threads: Sequence[int], noticed: Sequence[Notice] = ()) -> None:
-    """Kept for `vbstudy init --from-try`; a folder that cannot be written is no error of `try`."""
+def note(
+    report: Report,
+    folder: Path,
+    threads: Sequence[int],
+    noticed: Sequence[Notice] = (),
+    lines: Sequence[str] = (),
+) -> None:
+    """Kept for `vbstudy init --from-try`, with what of the `lines` of its output a study reads; a folder that
+    cannot be written is no error of `try`."""
     every = [each for verdict in report.verdicts for each in verdict.compared]
+    metrics = tuple(each.name for each in every if each.kind == NUMBER and each.result)[:NAMES]
     tried = Tried(
         schema_version=SCHEMA_VERSION,
         folder=str(folder),
@@ -59,9 +69,10 @@ def note(report: Report, folder: Path, threads: Sequence[int], noticed: Sequence
         seed=report.seed,
         threads=tuple(dict.fromkeys(threads)),
         framework=framework_of(report.software) or "",
-        metrics=tuple(each.name for each in every if each.kind == NUMBER and each.result)[:NAMES],
+        metrics=metrics,
         weights=_file(every, Role.WEIGHTS),
         predictions=_file(every, Role.PREDICTIONS),
+        patterns=dict(_short(metrics, lines)),
     )
     with contextlib.suppress(OSError, caches.CacheError):
         path = _path()
@@ -110,7 +121,7 @@ def study(tried: Tried, name: str) -> str:
     from orchestrator.study import schema  # heavy, and `try` does without it
 
     names = [name for name in tried.metrics if "\0" not in name]  # which no text of a study file may have
-    sources = filter(None, (_source(name, names) for name in names))
+    sources = filter(None, (_source(name, names, tried.patterns) for name in names))
     metrics = _named(list(itertools.islice(sources, METRICS)))
     if not metrics:
         raise UsageError(
@@ -147,15 +158,30 @@ def study(tried: Tried, name: str) -> str:
     return written
 
 
-def _source(name: str, names: Sequence[str]) -> tuple[str, Source] | None:
-    """What a metric is called, and where it is read: a printed one by a pattern, one in a file by its key.
-    Where `names` has `val loss`, that is none of `loss`."""
+def _short(names: Sequence[str], lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Of printed metrics a pattern that a person can read, where it finds the same in all lines."""
+    for name in itertools.islice((each for each in names if ": " not in each), 2 * METRICS):
+        key, long = name.partition(" @ ")[0], _pattern(name, names)
+        short = long.replace(r"\ ", " ").removesuffix(VALUE).replace(r"(?<![\w.])", r"\b") + PLAIN
+        mine = [line for line in lines if key in line.lower()]
+        found = [[each["value"] for each in re.finditer(long, line)] for line in mine]
+        if any(found) and found == [re.findall(short, line) for line in mine]:
+            yield name, short
+
+
+def _pattern(name: str, names: Sequence[str]) -> str:
+    """It reads the numbers that `try` sees. Where `names` has `val loss`, that is none of `loss`."""
+    key = name.partition(" @ ")[0]
+    before = dict.fromkeys(each.partition(" @ ")[0].removesuffix(key) for each in names)
+    others = "".join(rf"(?<!{re.escape(each)})" for each in before if re.search(r"[^\w.]\Z", each))
+    return rf"(?i)(?<![\w.]){others}{re.escape(key)}{VALUE}"
+
+
+def _source(name: str, names: Sequence[str], short: dict[str, str]) -> tuple[str, Source] | None:
+    """What a metric is called, and where it is read: a printed one by a pattern, one in a file by its key."""
     file, found, key = name.partition(": ")
     if not found:
-        key = name.partition(" @ ")[0]
-        before = dict.fromkeys(each.partition(" @ ")[0].removesuffix(key) for each in names)
-        others = "".join(rf"(?<!{re.escape(each)})" for each in before if re.search(r"[^\w.]\Z", each))
-        return key, {"pattern": rf"(?i)(?<![\w.]){others}{re.escape(key)}{VALUE}"}
+        return name.partition(" @ ")[0], {"pattern": short.get(name) or _pattern(name, names)}
     if file == REPORTED:
         return key, {"report": True}
     outside = not file or file.startswith("/") or {".", ".."} & set(file.split("/"))
@@ -183,5 +209,7 @@ def _named(sources: Sequence[tuple[str, Source]]) -> dict[str, Source]:
 
 def _inline(values: Source) -> tomlkit.items.InlineTable:
     table = tomlkit.inline_table()
-    table.update(values)
+    for key, value in values.items():
+        plain = isinstance(value, str) and not re.search(r"[\x00-\x1f\x7f']", value)
+        table[key] = tomlkit.string(str(value), literal=True) if plain else value
     return table

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guest.projects.hooks.vbstudy_watch import VALUE
 from guest.projects.numbers import Patterns
 from guest.records.run import MetricSource
 from orchestrator.errors import UsageError
@@ -103,6 +104,33 @@ def test_a_study_reads_the_numbers_that_try_sees(line, value):
     (metric,) = workload("loss").metrics.values()
     found = Patterns([MetricSource(name="loss", pattern=metric.pattern)]).line(line, 0.0)
     assert found == ({} if value is None else {"loss": pytest.approx(value, nan_ok=True)})
+
+
+@pytest.mark.parametrize(
+    ("lines", "pattern"),
+    [
+        (["Epoch 1 Loss: 0.5 val loss: 0.6", "loss: nan"], r"(?i)\b(?<!val )loss" + try_study.PLAIN),
+        (["loss: 1,334.5 val loss: 0.6"], None),
+        (["loss 3/10", "loss: 0.5 val loss: 0.6"], None),
+        (["a bar wrote loss elsewhere"], None),
+    ],
+)
+def test_a_pattern_is_short_where_it_finds_the_same(tmp_path, monkeypatch, lines, pattern):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    compared = [
+        SimpleNamespace(name=name, kind="number", result=True) for name in ("loss @ a.py:1", "val loss")
+    ]
+    report = SimpleNamespace(
+        verdicts=(SimpleNamespace(compared=compared),), command=("a",), seed=1, software={}
+    )
+    try_study.note(report, tmp_path, [1, 2], (), lines)
+    text = study(try_study.last(), "study")
+    found = schema.parse(text).workload[0].metrics["final_loss"].pattern
+    if pattern is None:
+        assert found.endswith(VALUE)
+    else:
+        assert found == pattern
+        assert f"{{pattern = '{pattern}'}}" in text
 
 
 def test_a_reported_metric_is_read_as_such():
