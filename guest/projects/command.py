@@ -211,6 +211,8 @@ def _hint(last_lines: str, argv: Sequence[str]) -> str:
         return " (its standard input is empty)"
     if "Inappropriate ioctl" in last_lines or "not a tty" in last_lines:
         return " (it runs without a terminal)"
+    if "get_ipython" in last_lines:
+        return " (it was a notebook: remove the lines with get_ipython())"
     if "ModuleNotFoundError" in last_lines:
         return " (the Python that ran it lacks a module: install it there; one of your own needs PYTHONPATH)"
     if NO_GPU.search(last_lines):

@@ -90,7 +90,7 @@ def text(found: Which) -> str:
     """The pools that matter first."""
     mattering = [pool.name for pool in found.pools if pool.answer is Answer.MATTERS]
     if not found.pools:
-        answer = "No thread pool of OpenMP, OpenBLAS, MKL, BLIS or TensorFlow was seen in the program."
+        answer = "No thread pool of OpenMP, OpenBLAS, MKL, BLIS or TensorFlow was seen: none matters."
     elif mattering:
         answer = f"What matters: the threads of {series(mattering)}."
     else:

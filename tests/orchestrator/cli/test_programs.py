@@ -883,6 +883,7 @@ def test_a_program_that_was_tried_becomes_a_study(tmp_path, capsys, monkeypatch)
          "note: child processes left running, and ended: 1"),
         ("import os; os.write(1, bytes(range(256)) * 4)", 0, "the output is the same"),
         ("import os; os.get_terminal_size()", 1, "it runs without a terminal"),
+        ("get_ipython().system('ls')", 1, "it was a notebook: remove the lines with get_ipython()"),
         ("import getpass; getpass.getpass()", 1, "its standard input is empty"),
         ("import os; open('x', 'w').close(); os.chmod('x', 0); os.symlink('nowhere', 'y'); os.mkfifo('z')", 0,
          "the files are the same"),
