@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +41,13 @@ def predictions(values: Any, y_true: Any = None) -> None:
     """Classes (N,) or scores (N, C) on the test samples, in the same order in every run, and the true
     classes (N,). Arrays, lists, or tensors of PyTorch and TensorFlow."""
     if active():
-        _save("predictions.npz", {"predictions": values, **({} if y_true is None else {"y_true": y_true})})
+        given = {"predictions": values, **({} if y_true is None else {"y_true": y_true})}
+        _save("predictions.npz", {name: _array(name, value) for name, value in given.items()})
 
 
 def weights(model: Any) -> None:
-    """The weights of a PyTorch module, of a Keras model, or a dict of arrays by name."""
+    """The weights of a PyTorch module, of a Keras model, or a dict of arrays by name. Dicts and lists within
+    are flattened; a warning names what is neither, nor an array of numbers, and is not kept."""
     if not active():
         return
     if hasattr(model, "state_dict"):
@@ -55,7 +60,11 @@ def weights(model: Any) -> None:
         raise TypeError(
             f"report.weights: expected a module, Keras model or dict of arrays, got {type(model).__name__}"
         )
-    _save("weights.npz", named)
+    found = {name: array for key, value in named.items() for name, array in _arrays(str(key), value)}
+    left = [name for name, array in found.items() if array is None]
+    if left:
+        warnings.warn(f"report.weights: no arrays of numbers, and not kept: {', '.join(left)}", stacklevel=2)
+    _save("weights.npz", {name: array for name, array in found.items() if array is not None})
 
 
 def lightning_callback() -> Any:
@@ -91,24 +100,55 @@ def _metrics(named: Any, epoch: int | None) -> None:
 
 
 def _save(name: str, arrays: dict[str, Any]) -> None:
+    """As `np.savez`, whose own arguments' names no array can have."""
     import numpy as np
 
     part = _path(f".{name}")
-    with part.open("wb") as file:
-        np.savez(file, **{key: _array(value) for key, value in arrays.items()})
+    with zipfile.ZipFile(part, "w") as archive:
+        for key, array in arrays.items():
+            with archive.open(f"{key}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
     part.rename(_path(name))
 
 
-def _array(value: Any) -> Any:
+def _arrays(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The arrays in a value by name; None for what is none."""
+    try:
+        array = _array(name, value)
+    except TypeError:
+        if hasattr(value, "detach"):
+            raise
+        if isinstance(value, dict | list | tuple):
+            parts = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, each in parts:
+                yield from _arrays(f"{name}.{key}", each)
+        else:
+            yield name, None
+    else:
+        yield name, array
+
+
+def _array(name: str, value: Any) -> Any:
     import numpy as np
 
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        value = value.float() if str(value.dtype) == "torch.bfloat16" else value
-    array = np.asarray(value)
+    try:
+        listed = isinstance(value, list | tuple) and any(hasattr(each, "detach") for each in value)
+        array = np.asarray([_dense(each) for each in value] if listed else _dense(value))
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise TypeError(f"report: {name}: expected an array of numbers: {error}") from error
     if array.dtype.kind == "O":
-        raise TypeError("report: expected an array of numbers, got one of objects")
+        raise TypeError(f"report: {name}: expected an array of numbers, got one of objects")
     return array
+
+
+def _dense(value: Any) -> Any:
+    """A tensor of PyTorch as numpy takes it, with the same numbers."""
+    if not hasattr(value, "detach"):
+        return value
+    value = value.detach().cpu()
+    value = value.dequantize() if value.is_quantized else value
+    value = value if str(value.layout) == "torch.strided" else value.to_dense()
+    return value.float() if str(value.dtype).startswith(("torch.bfloat16", "torch.float8")) else value
 
 
 def _path(name: str) -> Path:
