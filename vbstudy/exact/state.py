@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -160,7 +161,7 @@ def _begin(level: Level) -> None:
             library.end()
             _state.library = None
             raise
-    _refuse_compilation()
+    _stop_compilation()
     _keep_subnormals()
 
 
@@ -227,19 +228,24 @@ def _check_torch() -> None:
         )
 
 
-def _refuse_compilation() -> None:
-    """What torch.compile makes does sums of its own in threads of its own, past the dispatcher. What was
-    compiled before, or is in another way, runs uncompiled."""
+def _stop_compilation() -> None:
+    """What torch.compile makes does sums of its own in threads of its own, past the dispatcher: all runs
+    uncompiled. Strict mode refuses calls of it, except torch's own."""
     import torch
 
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise ExactError(
-            "torch.compile generates code that exact mode cannot reach: do not compile, "
-            "or call exact.disable() first"
-        )
+    compile_, own = torch.compile, str(Path(torch.__file__).parent)
 
-    _state.torch_compile = torch.compile
-    torch.compile = refuse
+    @functools.wraps(compile_)
+    def uncompiled(*args: Any, **kwargs: Any) -> Any:
+        if _thread.strict is not None and not sys._getframe(1).f_code.co_filename.startswith(own):
+            raise ExactError(
+                "torch.compile generates code that exact mode cannot reach: do not compile, "
+                "or use exact mode without strict, which runs it uncompiled"
+            )
+        return compile_(*args, **kwargs)
+
+    _state.torch_compile = compile_
+    torch.compile = uncompiled
     if "torch._dynamo" in sys.modules:
         _state.stance = torch.compiler.set_stance("force_eager")
     else:
@@ -254,7 +260,7 @@ def _keep_subnormals() -> None:
     torch.set_flush_denormal = lambda arg: False  # noqa: ARG005
 
 
-def _refuse_later(_name: str, _module: ModuleType) -> None:
+def _stop_later(_name: str, _module: ModuleType) -> None:
     import torch
 
     with _lock:
@@ -262,7 +268,7 @@ def _refuse_later(_name: str, _module: ModuleType) -> None:
             _state.stance = torch.compiler.set_stance("force_eager")
 
 
-_later = AfterImport(("torch._dynamo",), _refuse_later)  # whose import takes seconds that few programs need
+_later = AfterImport(("torch._dynamo",), _stop_later)  # whose import takes seconds that few programs need
 
 
 def _allow_compilation() -> None:

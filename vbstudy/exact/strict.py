@@ -29,6 +29,8 @@ class Strict(TorchDispatchMode):
     in the registry at the level asked for, on dense CPU tensors, and not left to torch by our own arithmetic.
     `unknown` collects the names of the others."""
 
+    supports_higher_order_operators = True  # they come here too, as `torch.cond`
+
     def __init__(self, library: Compiled, asked: Level) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._library, self._asked = library, asked
@@ -47,6 +49,8 @@ class Strict(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            self._refuse(str(func), "runs operations that strict mode does not see", "covers them")
         name = func._schema.name
         namespace, _, operation = name.partition("::")
         at = level(operation) if namespace == "aten" else "machine"

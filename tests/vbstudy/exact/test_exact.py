@@ -475,23 +475,40 @@ def test_a_whole_training_step_passes_strict_mode() -> None:
 # What it refuses
 
 
-def test_compilation_is_refused_while_it_is_on_and_left_alone_afterwards() -> None:
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of what its compiler imports
+def test_strict_mode_refuses_compilation_and_it_is_left_alone_afterwards() -> None:
     compile_ = torch.compile
-    with exact.mode(), pytest.raises(ExactError, match=r"torch\.compile generates code"):
+    with exact.mode(strict=True), pytest.raises(ExactError, match=r"torch\.compile generates code"):
         torch.compile(torch.nn.Linear(2, 2))
     assert torch.compile is compile_
+    network = torch.nn.Linear(2, 2)
+    with exact.mode(strict=True):
+        network.compile()
+        network(torch.ones(1, 2))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of what its compiler imports
-@pytest.mark.parametrize("way", ["compile", "optimize"])
-def test_what_is_compiled_in_other_ways_has_the_bits_of_exact_mode(way: str) -> None:
+def test_control_flow_runs_uncompiled_and_strict_mode_names_it() -> None:
+    def chosen() -> Tensor:
+        found: Tensor = torch.cond(X.sum() > X.sum() - 1, torch.sigmoid, torch.cos, (X,))
+        return found
+
+    with exact.mode():
+        assert torch.equal(chosen(), X.sigmoid())
+    with exact.mode(strict=True), pytest.raises(ExactError, match=r"^cond at .*test_exact\.py:\d+ runs "):
+        chosen()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of what its compiler imports
+@pytest.mark.parametrize("way", ["compile", "before", "optimize"])
+def test_what_is_compiled_has_the_bits_of_exact_mode(way: str) -> None:
     # Names that were there before exact mode; not at import, for torch's compiler takes seconds to import.
-    compiling: Any = torch.compile if way == "compile" else torch._dynamo.optimize("inductor")
+    before: Any = torch._dynamo.optimize("inductor") if way == "optimize" else torch.compile
     x = torch.randn(1001, 333, generator=torch.Generator().manual_seed(0))
     function = lambda x: x.sigmoid().sum() + (x @ x.t()).mean()  # noqa: E731
     found = set()
     with exact.mode():
-        other = compiling(function)
+        other = (torch.compile if way == "compile" else before)(function)
         for threads in (1, 3):
             torch.set_num_threads(threads)
             found |= {function(x).item(), other(x).item()}
