@@ -54,10 +54,12 @@ class Strict(TorchDispatchMode):
         name = func._schema.name
         namespace, _, operation = name.partition("::")
         at = level(operation) if namespace == "aten" else "machine"
-        if at is None:  # in inference mode torch's composed operations come here whole
+        # In inference mode torch's composed operations come here whole, in forward derivatives its `prims`.
+        if at is None or namespace == "prims":
+            parts = func.decompose if at is None else func.impl_aten
             super().__enter__()  # type: ignore[no-untyped-call]
             try:
-                result = func.decompose(*args, **(kwargs or {}))
+                result = parts(*args, **(kwargs or {}))
             finally:
                 super().__exit__(None, None, None)  # type: ignore[no-untyped-call]
             if result is not NotImplemented:

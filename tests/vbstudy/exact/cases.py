@@ -465,6 +465,7 @@ def _layers(case: Any, normal: Any) -> Iterator[Case]:
         "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(x, 5),
         "bilinear": lambda x: F.interpolate(x, size=(50, 50), mode="bilinear"),
         "nearest": lambda x: F.interpolate(x, scale_factor=2),
+        "nearest-exact": lambda x: F.interpolate(x, size=(50, 50), mode="nearest-exact"),
         "reflected": lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"),
         "replicated": lambda x: F.pad(x, (1, 1, 1, 1), mode="replicate"),
         "grid_sample": lambda x: F.grid_sample(

@@ -451,6 +451,28 @@ def test_layers_without_a_row_pass_strict_mode(layer: nn.Module, shape: tuple[in
     assert all(not p.grad.any() for p in layer.parameters() if p.grad is not None)
 
 
+def test_windows_and_nearest_pixels_pass_strict_mode() -> None:
+    with exact.mode(strict=True):
+        for window in (torch.hann_window, torch.hamming_window, torch.blackman_window, torch.bartlett_window):
+            window(400)
+        for shape in ((2, 3, 9), (2, 3, 9, 9), (2, 3, 5, 5, 5)):
+            x = torch.ones(shape, requires_grad=True)
+            nn.functional.interpolate(x, scale_factor=1.7, mode="nearest-exact").sum().backward()
+    assert exact.coverage().below == {}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of what they import
+def test_forward_derivatives_pass_strict_mode() -> None:
+    x = torch.randn(3, 3)
+    with exact.mode(strict=True):
+        _, slope = torch.func.jvp(torch.tanh, (x,), (torch.ones(3, 3),))
+        curvature = torch.func.hessian(lambda x: nn.functional.gelu(x @ x.mT).logsumexp(0).sum())(x)
+        with pytest.raises(ExactError, match="aten::special_bessel_j0"):
+            torch.ops.prims.bessel_j0(x)
+    assert torch.allclose(slope, 1 - x.tanh() ** 2)
+    assert curvature.shape == (3, 3, 3, 3)
+
+
 def test_a_whole_training_step_passes_strict_mode() -> None:
     layers = [
         torch.nn.Conv2d(1, 8, 3),
