@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ _NAMESPACES = ("aten", "prim", "profiler")  # the last two compute nothing
 _BETWEEN_PROCESSES = "c10d"
 _OF_THREADS = "is at level threads: its bits depend on the CPU and on torch's version"
 _HERE, _TORCH = str(Path(__file__).parent), str(Path(torch.__file__).parent)
+_PYTHON = str(Path(os.__file__).parent)
 
 
 class Strict(TorchDispatchMode):
@@ -158,11 +160,12 @@ def _covered(t: torch.Tensor) -> bool:
 
 
 def _line() -> str:
-    """The innermost line of code that is neither torch's nor ours."""
+    """The innermost line of code that is neither torch's nor ours, nor of the standard library."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith((_HERE, _TORCH, "<")) and "contextlib" not in file:
+        python = file.startswith(_PYTHON) and "site-packages" not in file
+        if not (python or file.startswith((_HERE, _TORCH, "<")) or file.endswith("typing_extensions.py")):
             return f" at {file}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return ""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import os
 import platform
@@ -319,6 +320,15 @@ def test_an_unknown_operation_is_refused_with_its_name_and_line() -> None:
         assert exact.coverage().unknown == ("aten::special_bessel_j0",)
     assert exact.coverage().unknown == ("aten::special_bessel_j0",)
     torch.special.bessel_j0(X)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+def test_the_line_is_that_of_the_program_behind_decorators_and_the_standard_library() -> None:
+    with exact.mode(strict=True):
+        with pytest.raises(ExactError, match=r"aten::norm at \S*test_exact\.py:"):
+            torch.nn.utils.weight_norm(torch.nn.Linear(3, 3))
+        with pytest.raises(ExactError, match=r"j0 at \S*test_exact\.py:"):
+            functools.singledispatch(torch.special.bessel_j0)(X)
 
 
 def test_the_module_is_named_too() -> None:
