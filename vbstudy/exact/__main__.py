@@ -1,4 +1,4 @@
-"""`python -m vbstudy.exact train.py ARGUMENTS`: runs the script with exact mode on."""
+"""`python -m vbstudy.exact train.py ARGUMENTS`, or `-m package.train`: runs the script with exact mode on."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ parser.add_argument("--threads", type=int, metavar="N", help="threads of torch a
 parser.add_argument("--strict", action="store_true", help="operations that are not at the level are errors")
 parser.add_argument("--level", choices=("machine", "threads"), default="machine")
 parser.add_argument("-v", dest="verbose", action="store_true", help="one line at the end")
+parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="a module in place of a script")
 parser.add_argument("script", nargs=argparse.REMAINDER, help="the Python script and its arguments")
 
 if __name__ == "__main__":
     given = parser.parse_args()
-    if not given.script:
+    program = ["-m", *given.module, *given.script] if given.module else given.script
+    if not program:
         parser.error("no script is named")
     if given.threads is not None and given.threads < 1:
         parser.error(f"--threads {given.threads}: must be 1 or more")
     launch.run(
-        [sys.executable, *given.script],
+        [sys.executable, *program],
         threads=given.threads, strict=given.strict, level=given.level, verbose=given.verbose,
     )  # fmt: skip

@@ -159,6 +159,16 @@ def test_the_module_runs_a_script(tmp_path: Path, weights: str) -> None:
     assert plain(sys.executable, "-m", "vbstudy.exact", "--threads", "2", program, "2") == weights
 
 
+@pytest.mark.parametrize("options", [(), ("--level", "threads", "--strict")])
+def test_the_module_runs_a_module(tmp_path: Path, options: tuple[str, ...]) -> None:
+    program = "import sys, torch; from vbstudy import exact; print(__name__, *sys.argv[1:], exact.active())"
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "train.py").write_text(program)
+    command = [sys.executable, "-m", "vbstudy.exact", *options, "-m", "package.train", "--strict", "-m", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stdout == "__main__ --strict -m 3 True\n", done.stderr
+
+
 def test_a_program_without_torch_reads_stdin_and_imports_nothing_for_it() -> None:
     text = "import sys; print(input(), sorted({'torch', 'numpy', 'vbstudy'} & set(sys.modules))); sys.exit(3)"
     done = launched(sys.executable, "-c", text, stdin="hello\n")
