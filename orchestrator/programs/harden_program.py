@@ -63,6 +63,7 @@ class Hardened:
     command: tuple[str, ...]
     framework: Framework | None
     threads: tuple[int, ...]
+    varied: bool  # False: the program sets its own thread count, which was that of all runs
     repetitions: int
     seed: int | None
     results: tuple[TierProof, ...]
@@ -109,6 +110,7 @@ def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Har
         command=ask.argv,
         framework=framework,
         threads=tuple(counts),
+        varied=seen.varied,
         repetitions=ask.repetitions,
         seed=ask.seed,
         results=proofs,
@@ -282,7 +284,10 @@ def _answer(found: Hardened) -> str:
     title = tiers.TIERS[found.cheapest].title
     best = next(each for each in found.results if each.tier is found.cheapest)
     if found.cheapest is Tier.SEEDS:
-        return f"Nothing needs to be done: with fixed seeds, on all thread counts, {best.why}."
+        counts = (
+            "on all thread counts" if found.varied else "with the thread count that the program sets itself"
+        )
+        return f"Nothing needs to be done: with fixed seeds, {counts}, {best.why}."
     alone = sum(each.proof is Proof.PROVED for each in found.results) == 1
     rank = "The only proved cure" if alone else "The cheapest proved cure"
     if found.rivals:

@@ -827,11 +827,18 @@ def test_harden_tells_that_a_program_does_not_repeat_itself_on_one_thread(tmp_pa
 
 
 @pytest.mark.needs("studies")
-def test_a_program_that_repeats_on_all_thread_counts_needs_no_cure(tmp_path, capsys):
-    (tmp_path / "train.py").write_text("print('loss: 0.5')")
-    program = ["harden", "--cpus", "1,2", "--runs", "2", "--", sys.executable, "train.py"]
+@pytest.mark.parametrize(
+    ("script", "counts"),
+    [
+        ("", "on all thread counts"),
+        ("import torch; torch.set_num_threads(2)", "with the thread count that the program sets itself"),
+    ],
+)
+def test_a_program_that_repeats_on_all_thread_counts_needs_no_cure(tmp_path, capsys, script, counts):
+    (tmp_path / "train.py").write_text(f"{script}\nprint('loss: 0.5')")
+    program = ["harden", "--cpus", "1,2", "--runs", "2", "--tiers", "0", "--", sys.executable, "train.py"]
     assert cli.run(["-C", str(tmp_path), "-q", *program]) == 0
-    assert capsys.readouterr().out.startswith("Nothing needs to be done")
+    assert capsys.readouterr().out.startswith(f"Nothing needs to be done: with fixed seeds, {counts}, all")
 
 
 def test_a_study_is_made_elsewhere_and_of_the_python_that_the_path_finds(tmp_path, capsys, monkeypatch):
