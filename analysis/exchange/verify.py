@@ -45,7 +45,7 @@ class Verification:
 
     def __str__(self) -> str:
         of = "" if self.planned is None else f"; {len(self.missing)} of {self.planned} planned runs missing"
-        imports = f", {self.imports} imported files" if self.imports else ""
+        imports = f", {counted(self.imports, 'imported file')}" if self.imports else ""
         return f"{counted(self.runs, 'run')}{imports} checked byte for byte: {len(self.damaged)} damaged{of}"
 
 

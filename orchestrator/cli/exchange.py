@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from analysis.exchange.verify import Verification
     from orchestrator.experiments.rerun import Recomputed
     from orchestrator.store.store import Store
+    from orchestrator.study.schema import Study
 
 SHOWN = 20  # problems that are printed
 FORMATS = ("zip", "parquet", "mlflow")
@@ -41,6 +42,7 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
     that the runs recorded. It exits with 1 when bits differ."""
     from analysis.exchange.verify import verify as verify_
     from orchestrator.store.store import Store
+    from orchestrator.study import schema
     from orchestrator.study.edited import edited
     from orchestrator.sweep.status import instead_of_sweep
 
@@ -48,6 +50,8 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
     again: list[Recomputed] = []
     with analysis_errors(), _unpacked(subject) as folder:
         Store(folder).check_readable()
+        home = options.directory if subject.is_file() else subject
+        study = None if rerun is None else schema.load(Store(home).study_file)  # before what takes long
         found = verify_(folder, _planned(options, subject, folder))
         if not found.runs and not found.imports and not found.damaged and found.planned is None:
             raise UsageError(f"{subject}: there is no study in it; name a study's folder or an archive")
@@ -62,8 +66,8 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
             todo = f"{instead[1]}; next: vbstudy{at} {instead[0]}"
         if subject.is_file():
             todo = "the study that it was made from may have them"
-        if rerun is not None and not found.damaged:
-            again = _rerun(options, folder, options.directory if subject.is_file() else subject, rerun)
+        if study is not None and rerun is not None and not found.damaged:
+            again = _rerun(options, study, folder, home, rerun)
     if options.as_json:
         data = dataclasses.asdict(found) | {"path": str(subject)}
         more = {} if rerun is None else {"rerun": [_as_data(each) for each in again]}
@@ -100,16 +104,15 @@ def _judge(subject: Path, found: Verification, again: Sequence[Recomputed], todo
         raise UnmetError(f"{subject}: {len(found.missing)} planned runs are missing; {todo}")
 
 
-def _rerun(options: Options, runs: Path, home: Path, count: int) -> list[Recomputed]:
-    """A sample of the runs in the folder `runs`, done again in the guests of the study `home`."""
+def _rerun(options: Options, study: Study, runs: Path, home: Path, count: int) -> list[Recomputed]:
+    """A sample of the runs in the folder `runs`, done again in the guests of `study` in `home`."""
     from analysis.load.runs import run_folders
     from orchestrator.experiments.rerun import recompute
     from orchestrator.store.store import Store
-    from orchestrator.study import schema
 
     store, report = Store(home), options.reporter()
     run_ids = [folder.relative_to(runs / "runs").as_posix() for folder in run_folders(runs)]
-    again = recompute(schema.load(store.study_file), store, Store(runs), run_ids, count, report)
+    again = recompute(study, store, Store(runs), run_ids, count, report)
     if len(again) < count:
         report(f"{len(again)} runs repeated, not {count}: no other run belongs to a guest of {home}")
     return again
