@@ -12,6 +12,7 @@ import pandas as pd
 from analysis.cost.blocks import ratio
 from analysis.load.study import StudyData, by_threads
 from analysis.provenance.checks import mixture
+from analysis.provenance.overrides import own_threads
 from analysis.results.model import ALPHA, WHERE, Kind, Table, col, count, interval
 from analysis.stats import statistics
 from guest.records.run import CONTENDED_ABOVE, EMULATORS
@@ -48,10 +49,12 @@ def excluded(runs: pd.DataFrame) -> str:
 
 
 def exclusions(sets: Mapping[str, pd.DataFrame]) -> dict[str, str]:
-    """`excluded` of each thread setting; of all of them, where those left differ in more than threads."""
+    """`excluded` of each thread setting; of all of them, where those left differ in more than threads, or the
+    program sets its own count."""
     reasons = {threads: excluded(here) for threads, here in sets.items()}
     own = [here for threads, here in sets.items() if not reasons[threads]]
-    other = mixture(pd.concat(own)) if own else ""
+    left = pd.concat(own) if own else None
+    other = "" if left is None else mixture(left) or own_threads(left)
     return {threads: reason or other for threads, reason in reasons.items()}
 
 
@@ -110,7 +113,7 @@ def times(study: StudyData) -> Table:
         f"cores than threads; a load by others from {CONTENDED_ABOVE} cores makes them contended; emulated "
         "CPUs have times of their own. "
         "All are shown, and excluded from comparisons, as are the thread counts of a variant that differ in "
-        "more than threads.",
+        "more than threads, or whose program sets its own.",
     )
 
 

@@ -12,6 +12,7 @@ from statsmodels.stats.proportion import proportion_confint
 from analysis.findings.decision import SAME_THREADS, Decision, open_
 from analysis.load.study import StudyData, by_seeds, by_threads, shared_seeds, thread_settings
 from analysis.provenance.checks import mixture
+from analysis.provenance.overrides import own_threads
 from analysis.quality.histories import by_setting
 from analysis.results.cells import p_value
 from analysis.results.model import ACROSS, ALPHA, Table, Verdict
@@ -52,6 +53,7 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
         return open_("the project's weights were not recorded: nothing is said of bitwise equality")
     if other := mixture(runs):
         return open_(f"the runs differ in more than threads: {other}")
+    own = own_threads(runs)
     cells = runs.groupby(["threads", "seeds_used"], sort=False)[WEIGHTS].agg(["size", "nunique"])
     diverged, shared = cells[cells["nunique"] > 1], shared_seeds(runs)
     if shared and diverged.empty:  # seeds of one thread count tell nothing across them
@@ -83,8 +85,11 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
     if len(diverged):
         parts = diverged.groupby(level=0, sort=False).sum()
         names = ", ".join(f"{r.Index} ({r.nunique} models in {r.size} runs)" for r in _named(parts))
-        why = f"repetitions already differ at thread counts {names}{_of_several_threads(runs, repeated)}"
+        why = f"repetitions already differ at thread counts {names}"
+        why += "" if own else _of_several_threads(runs, repeated)
         return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)
+    if own:
+        return open_(own)
     if not shared:
         return open_("the runs used different seeds on different thread counts", **numbers)
     on = thread_settings(runs)[1]

@@ -10,6 +10,7 @@ import pandas as pd
 from analysis.cost.pareto import compared_variant, pareto
 from analysis.cost.times import PLAIN, leads
 from analysis.load.study import StudyData
+from analysis.provenance.overrides import own_threads
 from analysis.results.cells import missing, number, spread
 from analysis.results.model import Finding, Implication, Kind, Table, Verdict
 from guest.records.printable import series
@@ -138,6 +139,8 @@ def provider_text(study: StudyData) -> str:
 
 
 def _threads(runs: pd.DataFrame) -> str:
+    if any(own_threads(each) for _, each in runs.groupby(["workload", "variant"])):
+        return "some with a thread count that the program sets itself"
     if (runs.intra_op == runs.cpus).all() and (runs.inter_op == runs.cpus).all():
         who = "each framework" if runs.framework.all() else "each"
         return f"{who} using as many threads as CPUs"

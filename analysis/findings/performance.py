@@ -17,6 +17,7 @@ from analysis.inference.contrasts import contrasts
 from analysis.load.failures import of_training
 from analysis.load.study import StudyData, View, by_threads, thread_settings
 from analysis.provenance.checks import mixture
+from analysis.provenance.overrides import own_threads
 from analysis.results.cells import missing, number, p_value, spread
 from analysis.results.model import ALPHA, Kind, Table, Verdict
 from analysis.stats import paired, statistics
@@ -52,6 +53,8 @@ def free_seeds(study: StudyData, tables: dict[str, Table]) -> dict[str, Decision
             )
         elif other := mixture(runs):
             found[workload] = open_(f"the thread counts differ in more than threads: {other}")
+        elif own := own_threads(runs):
+            found[workload] = open_(own)
         else:
             mine = tables["tests"].rows_of(workload, variant="default", metric=metric, view=view.value)
             tests[workload] = mine.to_dict("records")

@@ -15,9 +15,10 @@ from analysis.cost.times import PLAIN, leads
 from analysis.findings.evidence import as_tested, names_of, shortened, size_range, tally
 from analysis.load.study import by_seeds, shared_seeds, thread_settings
 from analysis.provenance.checks import missing_runs, mixture
+from analysis.provenance.overrides import own_threads
 from analysis.results.cells import missing, number, spread
 from analysis.results.model import ACROSS, Analysis, Kind, Verdict
-from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS, NOT_RECORDED
+from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS, NOT_RECORDED, OWN
 from analysis.stats.statistics import finite
 from guest.machine.tiers import tier_text
 from guest.records.printable import counted, series
@@ -51,7 +52,9 @@ def compared(analysis: Analysis, workload: str) -> tuple[str, dict[str, dict[Any
     found = {row["scope"]: row for row in rows.to_dict("records")}
     runs = analysis.study.runs_of(workload, variant=variant)
     for scope, row in found.items():
-        if mixture(runs if scope == ACROSS else runs[runs.threads == scope]):
+        if scope == ACROSS and own_threads(runs):
+            row |= {level: OWN for level in LEVELS if row[level] == DIFFER}
+        elif mixture(runs if scope == ACROSS else runs[runs.threads == scope]):
             row |= {level: MORE for level in LEVELS if row[level] == DIFFER}
     return variant, found
 
@@ -126,6 +129,8 @@ def _exact_outcome(runs: pd.DataFrame, seeds: int) -> str:
     weights, n = runs.last_weights_sha256, counted(len(runs), "run")
     if weights.isna().any():
         return f"is not compared, as weights are not recorded ({n})"
+    if own := own_threads(runs):
+        return f"is not compared: {own} ({n})"
     parts = by_seeds(runs)
     if any(part.last_weights_sha256.nunique() > 1 for part in parts):
         if other := mixture(runs, machines=False):
@@ -382,6 +387,8 @@ def _so(analysis: Analysis) -> str:
     if other:
         return "keep one count in all runs; state it with the CPU model"
     if any(weights != IDENTICAL for weights, *_ in levels):
+        if any(OWN in each for each in levels):
+            return "not known: let the program take the study's thread count, then repeat the study"
         if any(MORE in each for each in levels):
             return "not known: run all of a comparison on one machine, with one version"
         if any(weights == NOT_RECORDED for weights, *_ in levels):

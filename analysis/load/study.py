@@ -27,9 +27,11 @@ from guest.records.run import (
     RECORDING,
     SELECTED,
     WEIGHTS,
+    Framework,
     Metric,
     RunRecord,
     RunResult,
+    Tier,
     WorkloadSpec,
     history_columns,
 )
@@ -285,6 +287,7 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "cpus": spec.threads.cpus,
         "intra_op": spec.threads.intra_op,
         "inter_op": spec.threads.inter_op,
+        "intra_op_in_force": _intra_op_in_force(record),
         "label": spec.threads.label,
         "threads": _threads_text(record),
         "repetition": spec.repetition,
@@ -320,6 +323,20 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "started_at": record.started_at,
         "finished_at": record.finished_at,
     }
+
+
+def _intra_op_in_force(record: RunRecord) -> float:
+    """The intra-op threads of a project's framework when the program ended; NaN where they are not known, and
+    with TensorFlow's exact mode, whose pools are the same on all thread counts."""
+    known = record.result.environment.get("threads_in_force") if record.result.project else None
+    for name in (Framework.TORCH, Framework.TENSORFLOW):
+        count = _deep(known, (name, "intra_op"))
+        fixed = name is Framework.TENSORFLOW and record.spec.cure is Tier.EXACT
+        if (
+            isinstance(count, int) and count > 0 and not fixed
+        ):  # 0: TensorFlow takes as many as there are CPUs
+            return count
+    return np.nan
 
 
 def _random_numbers(result: RunResult) -> str:

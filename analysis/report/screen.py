@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.console import Group, RenderableType
 from rich.constrain import Constrain
@@ -14,6 +14,8 @@ from analysis.findings.evidence import SHORT, evidence
 from analysis.findings.steps import next_steps
 from analysis.findings.summary import by_workload, headline, which_threads
 from analysis.load.design import STUDY_FILE
+from analysis.load.runs import Problem
+from analysis.provenance.overrides import OVERRIDES
 from analysis.report.story import settings, size_text
 from analysis.results.model import ACROSS, Analysis, Finding, Verdict
 from analysis.results.printing import shown_findings
@@ -28,6 +30,11 @@ SIGNS = {
 }
 PLAIN = {"≠": "x", "–": "-"}  # where an output cannot write them
 SELDOM = {"–": "there is none", "?": "not known"}  # named where they occur
+FIRST_NOTES: tuple[Callable[[Problem], bool], ...] = (
+    lambda problem: problem.path == STUDY_FILE,
+    lambda problem: problem.path == "runs",  # runs that are missing
+    lambda problem: problem.what.startswith(OVERRIDES),
+)
 COLOURS = {
     Verdict.SUPPORTED: "green",
     Verdict.NOT_SUPPORTED: "red",
@@ -146,7 +153,11 @@ def _verdict(finding: Finding) -> str:
 
 
 def _notes(analysis: Analysis) -> Iterator[Text]:
-    problems = sorted(analysis.study.problems, key=lambda problem: problem.path != STUDY_FILE)
-    if problems:
-        more = f" ({len(problems) - 1} more in the report)" if len(problems) > 1 else ""
-        yield Text.assemble(("note: ", "bold yellow"), f"{problems[0]}{more}\n")
+    """The first of each kind that stands above the others; without any, the first of all."""
+    problems = analysis.study.problems
+    firsts = [next((p for p in problems if kind(p)), None) for kind in FIRST_NOTES]
+    shown = [problem for problem in firsts if problem is not None] or list(problems[:1])
+    more = len(problems) - len(shown)
+    for problem in shown:
+        last = f" ({more} more in the report)" * (more > 0) + "\n" if problem is shown[-1] else ""
+        yield Text.assemble(("note: ", "bold yellow"), f"{problem}{last}")

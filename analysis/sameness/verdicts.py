@@ -9,6 +9,7 @@ import pandas as pd
 
 from analysis.load.study import StudyData, View, by_seeds, by_threads
 from analysis.provenance.checks import mixture
+from analysis.provenance.overrides import OWN_THREADS, own_threads
 from analysis.results.model import ACROSS, WHERE, Column, Kind, Table, col, cols, several_seeds
 from analysis.stats.statistics import finite
 
@@ -22,6 +23,7 @@ NO_SEED = {
     "cpu_model_asked": "no seed on two CPU models: inconclusive",
 }
 NOT_RECORDED = "not recorded"  # a project that did not write them
+OWN = f"{OWN_THREADS}: inconclusive"
 NOT_FINITE = "not finite"  # no metric of any run, which says nothing of models
 LEVELS = ("weights", "predictions", "metric")
 LEVEL_COLUMNS = tuple(
@@ -36,7 +38,10 @@ def verdicts(study: StudyData) -> Table:
         metrics = study.metrics[head["workload"]]
         for threads, setting in by_threads(runs).items():
             rows.append(head | {"scope": threads} | _levels(setting, view, metrics, "run_id", ONE_RUN))
-        rows.append(head | {"scope": ACROSS} | _levels(runs, view, metrics, "label", ONE_SETTING))
+        across = _levels(runs, view, metrics, "label", ONE_SETTING)
+        if own_threads(runs):
+            across |= {level: OWN for level in LEVELS if across[level] == IDENTICAL}
+        rows.append(head | {"scope": ACROSS} | across)
     return Table.of(
         rows,
         *WHERE,
@@ -47,7 +52,8 @@ def verdicts(study: StudyData) -> Table:
         name="verdicts",
         title="The same model? Weights bit for bit, predictions, metric",
         note="Within a thread count: are its repetitions identical? Across thread counts: are all runs of "
-        "all thread counts? With several fixed seeds, runs are compared with those of their seed. View "
+        "all thread counts? With several fixed seeds, runs are compared with those of their seed. Runs "
+        "of a program that sets its own thread count are not called identical across thread counts. View "
         "'last' is without model selection, 'selected' with.",
     )
 
@@ -110,7 +116,8 @@ def cpu_models(study: StudyData) -> Table:
 
 def alarms(study: StudyData, table: Table) -> tuple[str, ...]:
     """What a reader must not miss: a control, or exact mode, that is not bitwise equal, with the same
-    software and settings; the control also on the same hardware."""
+    software and settings; the control also on the same hardware. And, first, programs that set their own
+    thread count."""
     bad = table.frame[table.frame.variant.isin(("control", "exact")) & (table.frame.weights == DIFFER)]
     alike = []
     for workload, variant, scope in zip(bad.workload, bad.variant, bad.scope, strict=True):
@@ -118,7 +125,12 @@ def alarms(study: StudyData, table: Table) -> tuple[str, ...]:
         runs = study.runs_of(workload, variant=variant, **where)
         alike.append(not mixture(runs, machines=variant == "control"))
     bad = bad[pd.Series(alike, index=bad.index, dtype=bool)]
+    own = {w: found for w, _, runs in study.experiments() if (found := own_threads(runs))}
     return tuple(
+        f"{reason.replace(OWN_THREADS, OWN_THREADS.upper())}: {workload}. Conditions of different "
+        "thread counts ran with the same one, so that this study does not compare them."
+        for workload, reason in own.items()
+    ) + tuple(
         f"{str(variant).upper()} IS NOT BITWISE EQUAL: {_unequal(rows)}. Something is left free that this "
         "study does not control; read its other numbers with that in mind."
         for variant, rows in bad.groupby("variant", sort=False)

@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.load.study import View
+from analysis.findings.implications import hardware_sentence
+from analysis.findings.steps import next_steps
+from analysis.findings.summary import headline, which_threads
+from analysis.load.study import View, load_study
 from analysis.pipeline import analyze
-from analysis.provenance.overrides import EFFECTS, effect
+from analysis.provenance.overrides import EFFECTS, effect, own_threads
 from analysis.report.report import write_report
 from guest.records.codec import seal
 from guest.records.run import (
@@ -30,6 +33,7 @@ from guest.records.run import (
     Seeds,
     decode_record,
 )
+from tests.analysis.report.test_screen import shown
 
 FREE_THREADS = Override(what="torch.set_num_threads", value="1", where="train.py:3", times=1)
 
@@ -282,3 +286,98 @@ def test_a_record_of_a_project_without_what_was_seen_of_it_counts_where_it_can(s
     found = analyze(study.directory)
     assert len(found.study.runs) == len(list(study.directory.glob("runs/**/run.json")))
     assert {row["n"] for row in rows(found, "overrides")} <= {len(found.study.runs) - 1}
+
+
+def with_threads(
+    study, in_force, *, cpus=(1, 2), overrides=(FREE_THREADS,), variant="fixed-seed", weights=None
+):
+    """Runs of a project that ended with `in_force` threads, a number by count; 0: it has no framework."""
+    for count, used in zip(cpus, in_force, strict=True):
+        for repetition in (1, 2):
+            folder = study.run(count, repetition, workload="mine", variant=variant, weights=weights or "w")
+            as_project(folder, overrides=overrides)
+            record = decode_record((folder / RECORD).read_bytes())
+            seen = {"torch": {"intra_op": used}} if used else {}
+            environment = record.result.environment | {"threads_in_force": seen}
+            result = dataclasses.replace(record.result, environment=environment)
+            (folder / RECORD).write_text(seal(dataclasses.replace(record, result=result)))
+
+
+def test_nothing_is_claimed_on_thread_counts_that_the_program_sets_itself(study):
+    with_threads(study, (2, 2))
+    analysis = analyze(study.directory)
+    why = "the program sets its own thread count (train.py:3)"
+    found = {f.id: f for f in analysis.findings if f.workload}
+    assert (found["F2"].verdict.value, found["F2"].why) == ("inconclusive", why)
+    assert found["F5"].verdict.value == "inconclusive"
+    assert headline(analysis) == (
+        "One seed, 2 thread counts: whether models are the same is inconclusive "
+        "(the program sets its own thread count)."
+    )
+    answers = dict(which_threads(analysis))
+    assert answers["same model?"] == "the program sets its own thread count: inconclusive"
+    assert answers["do not trust"] == f"times of 1, 2: {why}"
+    assert answers["advice"].startswith("not known: let the program take the study's thread count")
+    (across,) = rows(analysis, "verdicts", scope="across thread counts")
+    assert across["weights"] == across["metric"] == "the program sets its own thread count: inconclusive"
+    assert {row["weights"] for row in rows(analysis, "verdicts", scope="1")} == {"identical"}
+    text = " ".join(shown(analysis).split())
+    assert text.startswith("THE PROGRAM SETS ITS OWN THREAD COUNT (train.py:3): mine. ")
+    assert "note: runs/mine: the project overrides the study: torch.set_num_threads = 1 (train.py:3)" in text
+    assert "some with a thread count that the program sets itself" in hardware_sentence(analysis.study)
+
+
+def test_free_seeds_and_exact_mode_claim_nothing_either(study):
+    with_threads(study, (2, 2), variant="default")
+    with_threads(study, (2, 2), variant="exact")
+    analysis = analyze(study.directory)
+    (free,) = [f for f in analysis.findings if f.id == "F1" and f.workload]
+    assert free.why == "the program sets its own thread count (train.py:3)"
+    assert "The variant exact is not compared: the program sets its own thread count" in headline(analysis)
+
+
+def test_models_that_differ_are_no_matter_of_counts_that_the_program_sets_itself(study):
+    with_threads(study, (2,), cpus=(1,), weights="a")
+    with_threads(study, (2,), cpus=(2,), weights="b")
+    analysis = analyze(study.directory)
+    assert "inconclusive (the program sets its own thread count)" in headline(analysis)
+    assert not any("trace" in step for step, _ in next_steps(analysis))
+
+
+@pytest.mark.parametrize(
+    ("in_force", "what", "value", "compared"),
+    [
+        ((1, 2), "torch.set_num_threads", "n", True),
+        ((2, 3), "torch.set_num_threads", "n", True),
+        ((2, 2), "torch.set_num_threads", "2", False),
+        ((1, 2), "os.environ['OMP_NUM_THREADS']", "2", True),
+        ((0, 0), "os.environ['OMP_NUM_THREADS']", "2", False),
+        ((0, 0), "os.environ['MKL_CBWR']", "2", True),
+        ((1, 2), "tf.compat.v1.ConfigProto", "intra_op_parallelism_threads=2", False),
+        ((1, 2), "tf.compat.v1.ConfigProto", "inter_op_parallelism_threads=2", True),
+    ],
+)
+def test_thread_counts_are_compared_where_runs_had_several(study, in_force, what, value, compared):
+    with_threads(study, in_force, overrides=[Override(what=what, value=value, where="train.py:3", times=1)])
+    reason = own_threads(load_study(study.directory).runs)
+    assert reason == ("" if compared else "the program sets its own thread count (train.py:3)")
+
+
+def test_a_run_whose_threads_are_unknown_does_not_hide_those_of_others(study):
+    with_threads(study, (2, 2))
+    path = study.directory / "runs/mine/fixed-seed/cpus-1/0001" / RECORD
+    record = decode_record(path.read_bytes())
+    path.write_text(
+        seal(dataclasses.replace(record, result=dataclasses.replace(record.result, environment={"cpu": {}})))
+    )
+    assert own_threads(load_study(study.directory).runs).startswith("the program sets its own thread count")
+
+
+def test_pools_that_exact_mode_fixes_are_no_override(study):
+    with_threads(study, (8, 8), overrides=(), variant="exact")
+    for path in study.directory.glob("runs/**/run.json"):
+        record = decode_record(path.read_bytes())
+        environment = {"threads_in_force": {"tensorflow": {"intra_op": 8}}}
+        result = dataclasses.replace(record.result, environment=environment)
+        path.write_text(seal(dataclasses.replace(record, result=result)))
+    assert own_threads(load_study(study.directory).runs) == ""
