@@ -32,7 +32,8 @@ def fixed_seeds(study: StudyData, _tables: dict[str, Table]) -> dict[str, Decisi
     """F2, from the weights of the last models of the `fixed-seed` variant, seed by seed: facts, no tests.
     Supported when each thread count has repetitions, all of them equal, and some seed's models differ across
     thread counts. Not supported when repetitions with one seed differ within a thread count, or when no
-    seed's models differ across them. What n equal repetitions leave possible is stated (`another_model`)."""
+    seed's models differ across them: single runs suffice, as there is no difference to attribute. What n
+    equal runs leave possible is stated (`another_model`)."""
     return {workload: _fixed_seeds(study, workload) for workload in study.metrics}
 
 
@@ -99,6 +100,11 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
             why += f" of each of {seeds} seeds"
             if partial := sum(same.threads.nunique() < len(settings) for same in shared):
                 why += f", of which {partial} did not run on all of them"
+        more = len(runs) - seeds  # than the first run of each seed
+        chance = another_model(more)
+        numbers |= {"repetitions": more, "repeated_seeds": seeds, "another_model_below": chance}
+        why += f"; this leaves a chance of up to {chance:.2f} that one more run gives another model "
+        why += "(one-sided 95 % bound)"
         return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)
     several = f" of {seeds} seeds ({differing} of {len(shared)} differ across them)" if seeds > 1 else ""
     text = (

@@ -13,6 +13,7 @@ from analysis.findings.evidence import names_of
 from analysis.findings.steps import next_steps
 from analysis.findings.summary import by_workload, compared, differs
 from analysis.load.study import View, by_seeds, by_threads
+from analysis.provenance.checks import missing_runs
 from analysis.results.cells import cell, missing, number
 from analysis.results.model import Analysis, Kind
 from guest.records.printable import counted, series
@@ -62,10 +63,11 @@ def settings(analysis: Analysis) -> list[str]:
 
 
 def size_text(analysis: Analysis) -> str:
-    """What the study is made of, in a line."""
-    runs = analysis.study.runs
+    """What the study is made of, and what it lacks, in a line."""
+    runs, lacking = analysis.study.runs, missing_runs(analysis.study)
+    lacking = f" ({lacking})" if lacking else ""
     return (
-        f"{counted(len(runs), 'run')}: {names_of(list(analysis.study.metrics))}; "
+        f"{counted(len(runs), 'run')}{lacking}: {names_of(list(analysis.study.metrics))}; "
         f"{', '.join(runs.variant.unique())}; threads {', '.join(settings(analysis))}"
     )
 

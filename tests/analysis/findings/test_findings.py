@@ -12,6 +12,7 @@ from scipy.stats import binom
 
 from analysis.cost.times import times
 from analysis.findings.decision import Decision, together
+from analysis.findings.evidence import evidence
 from analysis.findings.findings import RULES
 from analysis.findings.performance import _Spreads, model_selection
 from analysis.findings.summary import headline, which_threads
@@ -349,6 +350,20 @@ def test_f2_fails_when_all_are_the_same_model(study):
     assert "bitwise the same model" in decided(study, "F2").why
 
 
+def test_f2_fails_on_equal_models_of_single_runs_and_states_what_they_leave_possible(study):
+    fixed(study, {1: "a", 2: "a"}, repetitions=1)
+    found = decided(study, "F2")
+    assert found.verdict is FAILS
+    assert found.numbers["another_model_below"] == pytest.approx(0.95)
+    assert "up to 0.95 that one more run gives another model" in found.why
+    analysis = analyze(study.directory)
+    (finding,) = [each for each in analysis.findings if each.id == "F2" and not each.workload]
+    assert evidence(analysis, finding) == (
+        "1 model, 1 set of predictions in 2 runs; 1 seed should give 1 model; "
+        "chance that one more run differs: up to 0.95 (1 equal run beside the first)"
+    )
+
+
 def test_f2_fails_when_repetitions_differ_and_says_whether_those_on_one_thread_do(study):
     fixed(study, {1: "a"})
     study.run(2, 1, weights="b")
@@ -464,7 +479,10 @@ def test_f2_counts_the_seeds_that_ran_on_several_thread_counts(study):
     for repetition in (3, 4):
         study.run(1, repetition, seed=2, weights="b")
     found = decided(study, "F2")
-    assert found.why == "all 4 runs on 2 thread counts gave bitwise the same model"
+    assert found.why == (
+        "all 4 runs on 2 thread counts gave bitwise the same model; this leaves a chance of up to 0.63 that "
+        "one more run gives another model (one-sided 95 % bound)"
+    )
     assert (found.numbers["seeds"], found.numbers["runs"], found.numbers["models"]) == (1, 4, 1)
     said = headline(analyze(study.directory))
     assert said == "One seed, 2 thread counts: one and the same model, bit for bit in all 4 runs."
@@ -490,7 +508,7 @@ def test_one_thread_count_on_several_cpus_decides_nothing_of_thread_counts(study
 def test_conditions_that_differ_in_inter_op_threads_are_called_thread_settings(study):
     for inter_op, repetition in product((1, 2), (1, 2)):
         study.run(2, repetition, inter_op=inter_op)
-    assert decided(study, "F2").why == "all 4 runs on 2 thread settings gave bitwise the same model"
+    assert decided(study, "F2").why.startswith("all 4 runs on 2 thread settings gave bitwise the same model;")
     assert headline(analyze(study.directory)).startswith("One seed, 2 thread settings: ")
 
 

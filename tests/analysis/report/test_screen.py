@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from analysis.findings import steps, summary
+from analysis.load.design import Plan
 from analysis.pipeline import analyze
 from analysis.report.screen import screen
 from benchmarks.fabricated import fabricate
@@ -90,6 +91,16 @@ def test_equal_models_are_called_so_and_nothing_is_to_be_traced(study):
     assert "same model?     yes, bit for bit" in text
     assert "trace" not in text
     assert "harden" not in text
+
+
+def test_missing_runs_are_named_below_the_headline_and_in_the_first_note(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            study.run(cpus, repetition, capability="AVX2" if cpus == 1 else "AVX512")
+    plan = Plan(runs={f"lenet5/fixed-seed/cpus-{cpus}": 3 for cpus in (1, 2)})
+    text = " ".join(shown(analyze(study.directory, plan=plan)).split())
+    assert "4 runs (2 of 6 planned runs are missing): lenet5; fixed-seed; threads 1, 2" in text
+    assert "note: runs: 2 of 6 planned runs are missing: lenet5/fixed-seed/cpus-1 has 2 of 3" in text
 
 
 def test_different_models_behind_equal_accuracy_are_not_called_equal(study):
