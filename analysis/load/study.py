@@ -332,9 +332,7 @@ def _intra_op_in_force(record: RunRecord) -> float:
     for name in (Framework.TORCH, Framework.TENSORFLOW):
         count = _deep(known, (name, "intra_op"))
         fixed = name is Framework.TENSORFLOW and record.spec.cure is Tier.EXACT
-        if (
-            isinstance(count, int) and count > 0 and not fixed
-        ):  # 0: TensorFlow takes as many as there are CPUs
+        if isinstance(count, int) and count > 0 and not fixed:  # 0: as many as TensorFlow finds CPUs
             return count
     return np.nan
 
