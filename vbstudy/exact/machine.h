@@ -495,11 +495,7 @@ bool variance(Call& call) {
     const double correction = call[2].isNone() ? 1 : call[2].toScalar().toDouble();
     const double freedom = double(rows.length()) - correction;
     if (!(freedom > 0)) return false;  // no number, and torch's warning
-    rows.sum(DEVIATIONS);
-    for (long i = 0; i < y.numel(); ++i) {
-        const float value = in(y)[i] / float(freedom);
-        out(y)[i] = ROOT ? __builtin_sqrtf(value) : value;
-    }
+    kernels->variance_rows(ROOT, in(rows.elements), y.numel(), rows.length(), float(freedom), out(y));
     call.results = {y};
     if (MEAN) {
         const Rows means{rows.elements, made(y.sizes(), y)};

@@ -27,7 +27,7 @@ EXPECTED = {
     "convolutions": "a94e67f8bab326dd",
     "normalisations": "7df37d8904ca2b19",
     "sums": "bf5cd06539eae9e9",
-    "variances": "4ed04c0d6a6c30dd",
+    "variances": "5052fc40411567a7",
     "softmax": "1fd83efe56d2fc00",
     "attention": "3b725a2d34b30302",
     "lstm": "9d6d10607089d5bd",
@@ -130,7 +130,8 @@ def _battery() -> Iterator[tuple[str, list[Tensor]]]:
     yield "sums", [*sums, torch.linalg.vector_norm(wide, dim=0)]
     equal = torch.full((3, 500), 0.1, device="cpu", dtype=torch.float32)
     variances = [wide.var(), wide.var(1), *torch.std_mean(wide, (0, 1), correction=0)]
-    yield "variances", [*variances, equal.var(1)]
+    far = [(wide * 2.0**power).std(1) for power in (-100, 100)]
+    yield "variances", [*variances, equal.var(1), *far]
     scores, short = learnt(15, 9, 1000), learnt(16, 50, 10)
     yield (
         "softmax",

@@ -111,6 +111,54 @@ def test_with_a_large_mean_they_are_as_accurate_as_the_numbers(mean: float) -> N
     assert (found - right).abs().max() < (last_bit / 2) ** 2 + 1e-6
 
 
+FAR = [-140, -100, -60, 60, 70, 126]  # powers of two whose squares are outside float32's range, or nearly so
+
+
+@pytest.mark.parametrize("length", [2, 300, 70_001])
+@pytest.mark.parametrize("power", FAR)
+def test_squares_outside_of_float32s_range_do_not_show(power: int, length: int) -> None:
+    ones = torch.randn(3, length, generator=torch.Generator().manual_seed(power)).clamp(-1.9, 1.9)
+    x = ones * 2.0**power
+    with exact.mode():
+        found = [torch.std_mean(x, 1), torch.var_mean(x, 1)]
+        of_columns = x.t().contiguous().std(0)
+    deviations, variances = (t[0] for t in found)
+    spacing = 2.0**-149  # of the smallest numbers
+    torch.testing.assert_close(deviations.double(), x.double().std(1), rtol=1e-6, atol=spacing / 2)
+    right = x.double().var(1)
+    torch.testing.assert_close(variances.double(), right.float().double(), rtol=1e-6, atol=spacing)
+    assert torch.equal(of_columns, deviations)
+
+
+def by_definition(x: torch.Tensor, factor: float) -> torch.Tensor:
+    """Rows of at most 16 elements: a lane for each."""
+
+    def in_lanes(t: torch.Tensor) -> torch.Tensor:
+        t = torch.nn.functional.pad(t, (0, 16 - t.shape[1]))
+        while t.shape[1] > 1:
+            half = t.shape[1] // 2
+            t = t[:, :half] + t[:, half:]
+        return t
+
+    x = x * factor
+    first, n = x[:, :1], x.shape[1]
+    d = x - (first + in_lanes(x - first) / n)
+    return (in_lanes(d * d) / (n - 1)).double().sqrt().float()[:, 0] / factor  # each rounded once
+
+
+@pytest.mark.parametrize(
+    ("power", "factor"), [(-100, 96), (-64, 96), (-62, 0), (0, 0), (61, 0), (65, -96), (126, -96)]
+)
+def test_far_from_one_they_have_the_bits_of_the_definition(power: int, factor: int) -> None:
+    near = torch.rand(50, 13, generator=torch.Generator().manual_seed(1)) / 2 + 1
+    near[:, ::2] *= -1  # squares between 1/4 and 4
+    x = near * 2.0**power
+    with exact.mode():
+        on_one, on_three = (x.std(1) for _ in map(torch.set_num_threads, (1, 3)))
+    assert torch.equal(on_one, by_definition(x, 2.0**factor))
+    assert torch.equal(on_one, on_three)
+
+
 @pytest.mark.parametrize("place", [0, 1, 70_000])
 @pytest.mark.parametrize("number", [torch.inf, -torch.inf, torch.nan])
 def test_with_a_number_that_is_not_finite_they_are_none(number: float, place: int) -> None:

@@ -26,6 +26,7 @@ static const Kernels table = {
     .convolution_weight = convolution_weight,
     .turn = turn,
     .sum_rows = sum_rows,
+    .variance_rows = variance_rows,
     .sum_columns = sum_columns,
     .row_product = row_product,
     .batch_norm = batch_norm,

@@ -107,6 +107,24 @@ static float row_deviations(const float* x, long n) {
     });
     return row_squares(x, n, x[0] + differences / float(n));
 }
+static bool equal_numbers(const float* x, long n) { return !memcmp(x, x + 1, (n - 1) * sizeof(float)); }
+// Squares / freedom, or the root of it. Where the squares leave float32's range, the numbers are first
+// multiplied by a power of two.
+static float row_variance(bool of_root, const float* x, long n, float freedom) {
+    constexpr float UP = 0x1p96f, DOWN = 0x1p-96f;
+    float squares = row_deviations(x, n), back = 1;
+    const float square = squares / float(n);
+    const bool small = square < 0x1p-126f;
+    if ((small || !std::isfinite(square)) && !equal_numbers(x, n)) {
+        const V by = bc(small ? UP : DOWN);
+        std::vector<float> scaled(n);
+        each(scaled.data(), n, [&](V v) { return v * by; }, x);
+        squares = row_deviations(scaled.data(), n);
+        back = small ? DOWN : UP;
+    }
+    const float variance = squares / freedom;
+    return of_root ? __builtin_sqrtf(variance) * back : variance * back * back;
+}
 static float row_magnitudes(const float* x, long n) {
     return row_of(n, [&](long i, long m) {
         return lanes_of(m, [&](auto from, long k, V s) { return s + absolute(from.get(x + i + k)); });
@@ -122,10 +140,14 @@ static float row_product(const float* x, const float* y, long n) {
 static void sum_rows(int what, const float* x, long rows, long n, float* y) {
     shared(rows, std::max(1L, 16384 / std::max(n, 1L)), [&](long begin, long end) {
         for (long i = begin; i < end; ++i)
-            y[i] = what == SUM          ? row_sum(x + i * n, n)
-                   : what == SQUARES    ? row_squares(x + i * n, n, 0)
-                   : what == DEVIATIONS ? row_deviations(x + i * n, n)
-                                        : row_magnitudes(x + i * n, n);
+            y[i] = what == SUM       ? row_sum(x + i * n, n)
+                   : what == SQUARES ? row_squares(x + i * n, n, 0)
+                                     : row_magnitudes(x + i * n, n);
+    });
+}
+static void variance_rows(bool of_root, const float* x, long rows, long n, float freedom, float* y) {
+    shared(rows, std::max(1L, 16384 / std::max(n, 1L)), [&](long begin, long end) {
+        for (long i = begin; i < end; ++i) y[i] = row_variance(of_root, x + i * n, n, freedom);
     });
 }
 

@@ -52,7 +52,7 @@ struct Convolution {
     bool last;  // x and y have their channels last
 };
 
-enum Sum { SUM, SQUARES, MAGNITUDES, DEVIATIONS };  // the last: squares of differences to the row's mean
+enum Sum { SUM, SQUARES, MAGNITUDES };
 
 struct BatchNorm {
     long samples, channels, places;
@@ -102,6 +102,7 @@ struct Kernels {
 
     // (rows, n) and (batch, rows, columns), contiguous
     void (*sum_rows)(int what, const float* x, long rows, long n, float* y);
+    void (*variance_rows)(bool root, const float* x, long rows, long n, float freedom, float* y);
     void (*sum_columns)(const float* x, long batch, long rows, long columns, float* y);
     float (*row_product)(const float* x, const float* y, long n);
 
