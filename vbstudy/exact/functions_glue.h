@@ -13,6 +13,7 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/amin.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/mean.h>
@@ -104,6 +105,7 @@ public:
         found.adds_ = name == "add" || found.subtracts_;
         found.lerps_ = name == "lerp";
         found.divides_ = name == "addcdiv";
+        found.contiguous_ = name == "log_sigmoid_forward" || known->first == "pow:ST";
         found.keeps_buffer_ = name == "log_sigmoid_backward";
         found.may_be_of_result_ = name == "elu_backward";
         found.results_ = schema.returns().size();
@@ -158,6 +160,14 @@ public:
             t = t.to(at::kFloat);
         }
         if (outputs.empty()) outputs.resize(results_);
+        if (contiguous_) {
+            const auto& x = inputs[0];
+            for (auto& t : outputs)
+                if (t.defined())
+                    at::native::resize_output(t, x.sizes());
+                else
+                    t = made(x.sizes(), x);
+        }
         for (size_t i = 0; i < results_; ++i)
             compute(functions_[results_ > 1 ? i : word], inputs, numbers, outputs[i]);
         torch::jit::drop(*stack, arguments_);
@@ -214,7 +224,7 @@ private:
     std::vector<Role> roles_;
     size_t arguments_ = 0, results_ = 0;
     bool adds_ = false, subtracts_ = false, lerps_ = false, divides_ = false, keeps_buffer_ = false,
-         may_be_of_result_ = false;
+         may_be_of_result_ = false, contiguous_ = false;  // the last: torch's results are, whatever the input
 };
 
 // Losses of probabilities; the mean or sum is taken as that of any tensor.

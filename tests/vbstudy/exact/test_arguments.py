@@ -145,6 +145,36 @@ def test_single_numbers_of_float64_are_not_rounded_before_they_are_computed_with
         assert torch.zeros(()).addcdiv_(tiny, tiny) == 1
 
 
+LAID_OUT = {
+    "transposed": torch.randn(4, 6, 8).transpose(1, 2),
+    "channels last": torch.randn(2, 4, 5, 6).contiguous(memory_format=torch.channels_last),
+    "every other": torch.randn(4, 6, 16)[..., ::2],
+    "expanded": torch.randn(4, 1, 8).expand(4, 6, 8),
+}
+
+
+@pytest.mark.parametrize("layout", LAID_OUT)
+@pytest.mark.parametrize("function", [F.logsigmoid, lambda x: 2**x], ids=["logsigmoid", "power"])
+def test_results_that_torch_makes_contiguous_are_so(
+    function: Callable[[torch.Tensor], torch.Tensor], layout: str
+) -> None:
+    x = LAID_OUT[layout].requires_grad_()
+    usual = function(x)
+    with exact.mode(strict=True):
+        y = function(x)
+        y.view(-1).sum().backward()
+    assert y.stride() == usual.stride()
+    torch.testing.assert_close(y, usual)
+
+
+def test_empty_tensors_that_take_these_results_become_contiguous() -> None:
+    x, given = LAID_OUT["transposed"].detach(), torch.empty(4, 6, 8).transpose(1, 2)
+    with exact.mode(strict=True):
+        assert torch.pow(2, x, out=torch.empty(0)).is_contiguous()
+        assert torch.equal(torch.pow(2, x, out=given), 2**x)
+    assert given.stride() == (48, 1, 8)
+
+
 @pytest.mark.parametrize("channels", [1, 8])
 def test_adaptive_pooling_of_channels_last_is_that_of_contiguous_images(channels: int) -> None:
     images = torch.rand(2, channels, 13, 11)

@@ -124,6 +124,9 @@ OPERATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+CONTIGUOUS = {"logsigmoid", "exponents"}  # torch's results are, whatever the input
+
+
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_layout_and_threads_do_not_show_in_the_bits(name: str) -> None:
@@ -136,7 +139,7 @@ def test_layout_and_threads_do_not_show_in_the_bits(name: str) -> None:
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(of(x.t()), expected.t())
-    assert of(x.t()).stride() == x.t().stride()
+    assert of(x.t()).stride() == ((300, 1) if name in CONTIGUOUS else (1, 401))
     assert torch.equal(of(x[:, 1::3]), expected[:, 1::3])
     assert torch.equal(of(x[7]), expected[7])
     assert torch.equal(of(x[:0]), expected[:0])
