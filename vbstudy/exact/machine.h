@@ -143,6 +143,13 @@ Tensor made_if(bool wanted, IntArrayRef sizes, const Tensor& like) {
     return wanted ? made(sizes, like) : Tensor();
 }
 
+// y[i] = f(y[i]): of a contiguous tensor
+template <class F>
+void replace_each(const Tensor& y, const F& f) {
+    float* const values = out(y);
+    for (long i = 0, n = y.numel(); i < n; ++i) values[i] = f(values[i]);
+}
+
 // Products
 
 Matrix matrix(const Tensor& t) { return {in(t), t.stride(-2), t.stride(-1)}; }
@@ -441,7 +448,7 @@ bool sum_named(Call& call, const c10::IValue& named, bool keep, const c10::IValu
                y = sum_over(x, dims_of(named, x.dim()), keep && !number);
     if (mean) {
         const float count = float(x.numel() / y.numel());
-        for (long i = 0; i < y.numel(); ++i) out(y)[i] = out(y)[i] / count;
+        replace_each(y, [&](float sum) { return sum / count; });
     }
     call.results = {y};
     return true;
@@ -480,8 +487,7 @@ bool vector_norm(Call& call) {
     const auto rows = rows_of(x, call[2], call[3].toBool());
     const auto& y = rows.results;
     rows.sum(order == 1 ? MAGNITUDES : SQUARES);
-    if (order == 2)
-        for (long i = 0; i < y.numel(); ++i) out(y)[i] = __builtin_sqrtf(in(y)[i]);
+    if (order == 2) replace_each(y, [](float squares) { return __builtin_sqrtf(squares); });
     call.results = {y};
     return true;
 }
@@ -500,8 +506,8 @@ bool variance(Call& call) {
     if (MEAN) {
         const Rows means{rows.elements, made(y.sizes(), y)};
         means.sum(SUM);
-        for (long i = 0; i < y.numel(); ++i)
-            out(means.results)[i] = in(means.results)[i] / float(rows.length());
+        const float count = float(rows.length());
+        replace_each(means.results, [&](float sum) { return sum / count; });
         call.results.push_back(means.results);
     }
     return true;
