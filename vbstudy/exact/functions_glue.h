@@ -208,12 +208,20 @@ private:
                 const int64_t m = std::min(BLOCK, n - begin);
                 for (int i = 1; i < operands; ++i) {
                     const char* from = data[i] + begin * strides[i];
-                    for (int64_t k = 0; k < m; ++k)
-                        held[i][k] = *reinterpret_cast<const float*>(from + k * strides[i]);
-                    in[i - 1] = held[i];
+                    const auto first = reinterpret_cast<const float*>(from);
+                    in[i - 1] = strides[i] == int64_t(sizeof(float)) ? first : held[i];
+                    if (strides[i] == 0)
+                        std::fill_n(held[i], m, *first);
+                    else if (in[i - 1] == held[i])
+                        for (int64_t k = 0; k < m; ++k)
+                            held[i][k] = *reinterpret_cast<const float*>(from + k * strides[i]);
+                }
+                char* to = data[0] + begin * strides[0];
+                if (strides[0] == int64_t(sizeof(float))) {
+                    function.of(m, in, numbers, reinterpret_cast<float*>(to));
+                    continue;
                 }
                 function.of(m, in, numbers, held[0]);
-                char* to = data[0] + begin * strides[0];
                 for (int64_t k = 0; k < m; ++k) *reinterpret_cast<float*>(to + k * strides[0]) = held[0][k];
             }
         });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import shutil
@@ -143,6 +144,22 @@ def test_layout_and_threads_do_not_show_in_the_bits(name: str) -> None:
     assert torch.equal(of(x[:, 1::3]), expected[:, 1::3])
     assert torch.equal(of(x[7]), expected[7])
     assert torch.equal(of(x[:0]), expected[:0])
+
+
+@pytest.mark.usefixtures("machine")
+def test_operands_that_do_not_lie_alike_give_the_same_bits() -> None:
+    numbers = torch.empty(2, 7, 1203).uniform_(-4, 4)
+    operands = [numbers, numbers[:, :1].expand_as(numbers), numbers[:, :, :1].expand_as(numbers)]
+    operands += [numbers[0, 0, 0].expand_as(numbers), numbers.transpose(1, 2).contiguous().transpose(1, 2)]
+    operands.append(torch.stack((numbers, numbers), -1)[..., 0])
+    for a, b in itertools.product(operands, repeat=2):
+        expected = torch.hypot(a.contiguous(), b.contiguous())
+        assert torch.equal(torch.hypot(a, b), expected)
+        assert torch.equal(torch.atan2(b, a), torch.atan2(b.contiguous(), a.contiguous()))
+        for given in (torch.empty(2, 1203, 7).transpose(1, 2), torch.empty(2, 7, 2406)[..., ::2]):
+            assert torch.equal(torch.hypot(a, b, out=given), expected)
+        for of_itself in (a.clone(), torch.stack((a, a), -1)[..., 0]):
+            assert torch.equal(of_itself.lerp_(b, 0.2), torch.lerp(a.contiguous(), b.contiguous(), 0.2))
 
 
 @pytest.mark.usefixtures("machine")
