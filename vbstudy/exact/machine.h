@@ -658,38 +658,40 @@ bool group_norm_backward(Call& call) {
     return true;
 }
 
-// Softmax: dimensions other than the last are moved there and back.
+// Softmax
 
+// kernel(outer, n, inner) of contiguous tensors, along n
 template <class Kernel>
-bool rows_along(Call& call, size_t inputs, int64_t dim, const Kernel& kernel) {
+bool along(Call& call, size_t inputs, int64_t dim, const Kernel& kernel) {
     if (!call.ours({0, inputs - 1})) return false;
     const auto x = call.tensor(0);
-    if (x.dim() == 0 || dim < -x.dim() || dim >= x.dim()) return false;
+    if (x.dim() == 0 || dim < -x.dim() || dim >= x.dim() || call.tensor(inputs - 1).sizes() != x.sizes())
+        return false;
     dim = at::maybe_wrap_dim(dim, x.dim());
-    const auto turned = [&](const Tensor& t) { return t.transpose(dim, -1).contiguous(); };
-    const auto first = turned(x), second = inputs > 1 ? turned(call.tensor(1)) : Tensor(),
-               y = made(first.sizes(), x);
-    if (second.defined() && second.sizes() != first.sizes()) return false;
-    kernel(first, second, first.numel() / first.size(-1), first.size(-1), out(y));
-    call.results = {dim == x.dim() - 1 ? y : y.transpose(dim, -1).contiguous()};
+    long outer = 1, inner = 1;
+    for (long d = 0; d < x.dim(); ++d)
+        if (d != dim) (d < dim ? outer : inner) *= x.size(d);
+    const auto y = made(x.sizes(), x);
+    kernel(outer, x.size(dim), inner, out(y));
+    call.results = {y};
     return true;
 }
 
 template <bool LOG>
 bool softmax(Call& call) {
     if (call[2].toBool()) return false;
-    return rows_along(
-        call, 1, call[1].toInt(), [](const Tensor& x, const Tensor&, long rows, long n, float* y) {
-            kernels->softmax(LOG, in(x), rows, n, y);
-        });
+    return along(call, 1, call[1].toInt(), [&](long outer, long n, long inner, float* y) {
+        const auto x = call.dense(0);
+        kernels->softmax(LOG, in(x), outer, n, inner, y);
+    });
 }
 
 template <bool LOG>
 bool softmax_backward(Call& call) {
-    return rows_along(
-        call, 2, call[2].toInt(), [](const Tensor& g, const Tensor& y, long rows, long n, float* dx) {
-            kernels->softmax_backward(LOG, in(g), in(y), rows, n, dx);
-        });
+    return along(call, 2, call[2].toInt(), [&](long outer, long n, long inner, float* dx) {
+        const auto g = call.dense(0), y = call.dense(1);
+        kernels->softmax_backward(LOG, in(g), in(y), outer, n, inner, dx);
+    });
 }
 
 // LSTM layers: above autograd, because their backward needs what their forward kept.

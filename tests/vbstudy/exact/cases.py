@@ -109,6 +109,7 @@ def cases(generator: torch.Generator) -> Iterator[Case]:
     yield from _layers(case, normal)
     yield from _the_rest(case, normal)
     yield from _scaled(case, normal)
+    yield from _side_by_side(case, normal)
 
 
 def _elementwise(case: Any, normal: Any, inside: Any) -> Iterator[Case]:
@@ -542,3 +543,15 @@ def _scaled(case: Any, normal: Any) -> Iterator[Case]:
         normal(2003, 57),
         quick=True,
     )
+
+
+def _side_by_side(case: Any, normal: Any) -> Iterator[Case]:
+    """Softmax of rows that are short, or do not lie along the last dimension."""
+    for name in ("softmax", "log_softmax"):
+        for dim, x in ((1, normal(4, 21, 64, 64)), (1, normal(30, 600, 33)), (-1, normal(20011, 7))):
+            yield case(
+                f"{name} {tuple(x.shape)} along {dim}",
+                lambda x, n=name, d=dim: getattr(torch, n)(x, d),
+                x,
+                quick=dim > 0,
+            )

@@ -174,3 +174,31 @@ def test_a_sample_has_the_same_logits_in_every_batch(network: str) -> None:
                     assert not unequal, f"{unequal} logits of a batch of {size} on {threads} threads"
     assert whole.isfinite().all()
     assert whole.std() > 0.01
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 16, 21, 24, 25, 64, 65, 256, 300, 512, 513, 700])
+def test_a_row_has_the_softmax_and_gradients_that_it_has_alone_along_any_dimension(n: int) -> None:
+    """A single row is computed by itself, several are computed side by side, one in each lane."""
+    draw = torch.Generator().manual_seed(n)
+    functions = (
+        (torch.softmax, torch._softmax_backward_data),
+        (torch.log_softmax, torch._log_softmax_backward_data),
+    )
+    with exact.mode():
+        for outer, inner in ((70, 1), (2, 64), (3, 37), (20, 3)):
+            x, dy = torch.randn(2, outer, n, inner, generator=draw) * 20
+            x[0, 0, 0], x[1, :, -1] = -torch.inf, 1e-40
+            for forward, backward in functions:
+                y = forward(x, 1)
+                dx = backward(dy, y, 1, x.dtype)
+                for o, i in ((0, 0), (1, inner - 1), (outer - 1, inner // 2)):
+                    alone, given = (t[o, :, i].contiguous() for t in (x, dy))
+                    row = forward(alone, 0)
+                    assert same(y[o, :, i], row)
+                    assert same(dx[o, :, i], backward(given, row, 0, x.dtype))
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Bitwise, but for the NaN's."""
+    a, b = (torch.nan_to_num(t, nan=7.0, posinf=torch.inf, neginf=-torch.inf).contiguous() for t in (a, b))
+    return torch.equal(a.view(torch.int32), b.view(torch.int32))

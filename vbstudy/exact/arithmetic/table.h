@@ -120,8 +120,10 @@ struct Kernels {
     void (*group_norm_backward)(const BatchNorm&, long groups, const float* dy, const float* x,
         const float* mean, const float* inverse, float* dx, float* dw, float* db);
 
-    void (*softmax)(bool logarithm, const float* x, long rows, long n, float* y);
-    void (*softmax_backward)(bool logarithm, const float* dy, const float* y, long rows, long n, float* dx);
+    // (outer, n, inner), contiguous, along n
+    void (*softmax)(bool logarithm, const float* x, long outer, long n, long inner, float* y);
+    void (*softmax_backward)(
+        bool logarithm, const float* dy, const float* y, long outer, long n, long inner, float* dx);
 
     // kept: (sample, head, query)
     void (*attention)(const Attention&, const HeadsOut& y, float* kept);
