@@ -66,11 +66,13 @@ def test_one_run_is_no_plural(tmp_path, capsys):
 
 def test_without_a_study_nothing_is_checked_before_runs_are_repeated(tmp_path, capsys):
     (tmp_path / "r.csv").write_text("threads,accuracy\n1,0.5\n2,0.6\n")
-    assert run(["-C", str(tmp_path / "s"), "import", str(tmp_path / "r.csv")]) == 0
+    (tmp_path / "s").mkdir()
+    study = ["-C", str(tmp_path / "s")]
+    assert run([*study, "import", str(tmp_path / "r.csv")]) == 0
     capsys.readouterr()
-    assert run(["-C", str(tmp_path / "s"), "verify"]) == 0
+    assert run([*study, "verify"]) == 0
     assert ": 0 runs, 1 imported file checked byte for byte" in capsys.readouterr().out
-    assert run(["-C", str(tmp_path / "s"), "verify", "--rerun", "1"]) == 2
+    assert run([*study, "verify", "--rerun", "1"]) == 2
     found = capsys.readouterr()
     assert "there is no study here" in found.err
     assert found.out == ""
