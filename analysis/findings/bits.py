@@ -100,11 +100,11 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
             why += f" of each of {seeds} seeds"
             if partial := sum(same.threads.nunique() < len(settings) for same in shared):
                 why += f", of which {partial} did not run on all of them"
-        more = len(runs) - seeds  # than the first run of each seed
-        chance = another_model(more)
-        numbers |= {"repetitions": more, "repeated_seeds": seeds, "another_model_below": chance}
-        why += f"; this leaves a chance of up to {chance:.2f} that one more run gives another model "
-        why += "(one-sided 95 % bound)"
+        numbers |= _bound(len(runs) - seeds, seeds)
+        why += (
+            f"; this leaves a chance of up to {numbers['another_model_below']:.2f} that one more run gives "
+        )
+        why += "another model (one-sided 95 % bound)"
         return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)
     several = f" of {seeds} seeds ({differing} of {len(shared)} differ across them)" if seeds > 1 else ""
     text = (
@@ -121,15 +121,21 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
     within = f"identical within {numbers['sets_identical_within']} of {len(settings)} thread counts"
     if alone := [name for name in settings if name not in repeated.index.get_level_values(0)]:
         return open_(f"{text}; {within}, but no seed ran twice on {', '.join(alone)}", **numbers)
-    beyond = (repeated["size"] - 1).groupby(level=0).agg(["sum", "size"])  # the first run of each seed
+    beyond = (repeated["size"] - 1).groupby(level=0).agg(["sum", "size"])
     least, of = (int(number) for number in beyond.sort_values(["sum", "size"]).iloc[0])
-    numbers |= {"repetitions": least, "repeated_seeds": of, "another_model_below": another_model(least)}
+    numbers |= _bound(least, of)
     beside = f"of {of} seeds, taken together" if of > 1 else "beside the first"
     within += (
-        f" (which leaves a chance of up to {another_model(least):.2f} that a run of a condition gives "
-        f"another model: {counted(least, 'repetition')} {beside}, one-sided 95 % bound)"
+        f" (which leaves a chance of up to {numbers['another_model_below']:.2f} that a run of a condition "
+        f"gives another model: {counted(least, 'repetition')} {beside}, one-sided 95 % bound)"
     )
     return Decision(verdict=Verdict.SUPPORTED, why=f"{within}; across them {text}", numbers=numbers)
+
+
+def _bound(repetitions: int, seeds: int) -> dict[str, Any]:
+    """Of equal runs beyond the first of each seed."""
+    chance = another_model(repetitions)
+    return {"repetitions": repetitions, "repeated_seeds": seeds, "another_model_below": chance}
 
 
 def _of_several_threads(runs: pd.DataFrame, repeated: pd.DataFrame) -> str:

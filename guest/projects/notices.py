@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from guest.records.printable import counted
-from guest.records.run import Override, ThreadSpec
+from guest.records.run import Framework, Override, ThreadSpec
 
 MAX_OVERRIDES = 200  # a program may set other values in each of thousands of processes
 NOT_RUN = (
     "the start-up hook did not run (not Python, or started with -I, -E or -S): seeds and thread counts were "
     "set through the environment alone, and the program's own settings were not seen"
 )
-LIBRARIES = ("torch", "tensorflow")
 Notice = dict[str, Any]
 
 
@@ -54,14 +53,14 @@ def overrides(notices: Sequence[Notice]) -> tuple[Override, ...]:
 def in_force(notices: Sequence[Notice]) -> dict[str, Any]:
     """The last settings of the first process with a framework, else of the first that ended normally."""
     ends = [notice for notice in notices if notice["kind"] == "end"]
-    last = next((end for end in ends if any(each in end for each in LIBRARIES)), ends[0] if ends else {})
+    last = next((end for end in ends if any(each in end for each in Framework)), ends[0] if ends else {})
     return {key: value for key, value in last.items() if key != "kind"}
 
 
 def intra_op(notices: Sequence[Notice]) -> tuple[int, ...]:
     """The threads that an operation had at the end, of each framework that the program used."""
     seen = in_force(notices)
-    return tuple(seen[each]["intra_op"] for each in LIBRARIES if "intra_op" in seen.get(each, {}))
+    return tuple(seen[each]["intra_op"] for each in Framework if "intra_op" in seen.get(each, {}))
 
 
 def remarks(notices: Sequence[Notice], asked: ThreadSpec) -> list[str]:
@@ -77,7 +76,7 @@ def remarks(notices: Sequence[Notice], asked: ThreadSpec) -> list[str]:
 def own_threads(notices: Sequence[Notice], asked: ThreadSpec) -> list[str]:
     """That a program computed with other thread counts than those requested."""
     found, seen = [], in_force(notices)
-    for library in LIBRARIES:
+    for library in Framework:
         for setting, requested in (("intra_op", asked.intra_op), ("inter_op", asked.inter_op)):
             count = seen.get(library, {}).get(setting, requested)
             if count != requested:

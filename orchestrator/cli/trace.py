@@ -268,6 +268,7 @@ def _program_summary(found: ProgramTrace, cpus: tuple[int, ...], vary: str, fold
 
     program = shlex.join(found.command)
     options = given(cpus, found.seed)
+    harden = f"vbstudy harden{options} -- {program}"
     by_threads = found.factor == THREADS
     one, other = found.threads
     sides = f"on {one} and {counted(other, 'thread')}" if by_threads else f"with {' and '.join(found.sides)}"
@@ -292,7 +293,6 @@ def _program_summary(found: ProgramTrace, cpus: tuple[int, ...], vary: str, fold
         lines += [f"note: {note}" for note in found.notes]
         if found.unrepeatable:
             cured = by_threads and found.unrepeatable != found.sides[0]  # the fewest threads do repeat
-            harden = f"vbstudy harden{options} -- {program}"
             if cured and BY_ITSELF in found.notes:
                 return [*lines, "", f"next: {CURE_NEEDS_SEED if found.seed is None else harden}"]
             drawn = "random numbers" if found.seed is None else "seeds"
@@ -330,7 +330,7 @@ def _program_summary(found: ProgramTrace, cpus: tuple[int, ...], vary: str, fold
         cured = found.factor == INSTRUCTION_SET and found.framework == "torch" and found.seed is not None
         return [*lines, "", f"next: vbstudy try --exact --vary isa{options} -- {program}"] if cured else lines
     if found.framework != "torch":
-        cure = CURE_NEEDS_SEED if found.seed is None else f"vbstudy harden{options} -- {program}"
+        cure = CURE_NEEDS_SEED if found.seed is None else harden
         return [*lines, "", f"next: {cure}"]
     held_next = " ".join(f"--hold {op}" for op in (*found.hold, origin.op))
     if found.seed is None:
@@ -340,6 +340,6 @@ def _program_summary(found: ProgramTrace, cpus: tuple[int, ...], vary: str, fold
         *lines,
         "",
         "next: the cheapest cure that is proved, and the next difference",
-        f"  vbstudy harden{options} -- {program}",
+        f"  {harden}",
         f"  vbstudy trace {held_next}{options} -- {program}",
     ]

@@ -32,14 +32,15 @@ class Coverage:
     this thread's strict mode since it was last on.
 
     Since exact mode was last switched on: `computed`, how many operations our own arithmetic has computed;
-    `below`, how many of which name were below the level, or unknown; `instructions` of its kernels, "avx512",
-    "avx2" or "neon"."""
+    `below`, how many of which name were below the level, or unknown; `compiled`, whether something was given
+    to torch.compile, which runs it uncompiled; `instructions` of its kernels, "avx512", "avx2" or "neon"."""
 
     level: Level
     arithmetic: int
     instructions: str
     computed: int
     below: dict[str, int]
+    compiled: bool
     machine: tuple[str, ...]
     threads: tuple[str, ...]
     unknown: tuple[str, ...]
@@ -58,6 +59,7 @@ class _State:
     enabled: bool = False  # by `enable`, until `disable`
     blocks: int = 0  # of `mode`, in all threads: they may end in any order
     torch_compile: Any = None
+    compiled: bool = False  # by `torch.compile`, without strict mode
     torch_flush: Any = None  # `torch.set_flush_denormal`
     stance: Any = None  # what `torch.compiler.set_stance` returned: it knows the stance before
 
@@ -191,6 +193,7 @@ def coverage() -> Coverage:
         instructions=_state.last.kernels if _state.last else "",
         computed=sum(own for own, _ in counts.values()),
         below=below(counts, _state.level),
+        compiled=_state.compiled,
         machine=tuple(sorted(AT_MACHINE)) if _state.level == "machine" else (),
         threads=tuple(sorted(AT_THREADS if _state.level == "machine" else AT_THREADS | AT_MACHINE)),
         unknown=tuple(_thread.strict.unknown) if _thread.strict else _thread.unknown,
@@ -237,14 +240,16 @@ def _stop_compilation() -> None:
 
     @functools.wraps(compile_)
     def uncompiled(*args: Any, **kwargs: Any) -> Any:
-        if _thread.strict is not None and not sys._getframe(1).f_code.co_filename.startswith(own):
+        if _thread.strict is None:
+            _state.compiled = True
+        elif not sys._getframe(1).f_code.co_filename.startswith(own):
             raise ExactError(
                 "torch.compile generates code that exact mode cannot reach: do not compile, "
                 "or use exact mode without strict, which runs it uncompiled"
             )
         return compile_(*args, **kwargs)
 
-    _state.torch_compile = compile_
+    _state.torch_compile, _state.compiled = compile_, False
     torch.compile = uncompiled
     if "torch._dynamo" in sys.modules:
         _state.stance = torch.compiler.set_stance("force_eager")

@@ -25,21 +25,12 @@ _said: list[Callable[[], str]] = []  # what was switched on, for the line at the
 def _torch(torch):  # type: ignore[no-untyped-def]
     from vbstudy import exact
 
-    compile_, compiled = torch.compile, []
     exact.enable(strict=_SETTINGS["strict"], level=_SETTINGS["level"])
-    if not _SETTINGS["strict"]:
-
-        @functools.wraps(compile_)
-        def uncompiled(*args, **kwargs):  # type: ignore[no-untyped-def]
-            compiled.append(True)
-            return compile_(*args, **kwargs)  # exact mode has it run what it is given uncompiled
-
-        torch.compile = uncompiled
 
     def line() -> str:
         found = exact.coverage()
         state = f"level {found.level}" if exact.active() else "switched off by the program"
-        threads = f"torch on {torch.get_num_threads()} threads" + ", torch.compile off" * bool(compiled)
+        threads = f"torch on {torch.get_num_threads()} threads" + ", torch.compile off" * found.compiled
         known = {*found.machine, *found.threads}  # names; other types of theirs are at level threads
         below, unknown = (
             ", ".join(f"{name} ({n})" for name, n in sorted(found.below.items()) if (name in known) is there)
