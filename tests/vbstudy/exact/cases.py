@@ -110,6 +110,7 @@ def cases(generator: torch.Generator) -> Iterator[Case]:
     yield from _the_rest(case, normal)
     yield from _scaled(case, normal)
     yield from _side_by_side(case, normal)
+    yield from _of_one_place(case, normal)
 
 
 def _elementwise(case: Any, normal: Any, inside: Any) -> Iterator[Case]:
@@ -555,3 +556,17 @@ def _side_by_side(case: Any, normal: Any) -> Iterator[Case]:
                 x,
                 quick=dim > 0,
             )
+
+
+def _of_one_place(case: Any, normal: Any) -> Iterator[Case]:
+    """Convolutions whose output is one place, and transposed ones whose input is."""
+    for x, w, padding in (((33, 16, 5, 5), (120, 16, 5, 5), 0), ((33, 100, 2, 2), (300, 100, 3, 3), 1)):
+        yield case(
+            f"conv2d {x} {w} to one place",
+            lambda x, w, p=padding: F.conv2d(x, w, None, 2, p),
+            normal(*x),
+            normal(*w) * 0.1,
+            quick=True,
+        )
+    transposed = F.conv_transpose2d
+    yield case("conv_transpose2d of one place", transposed, normal(33, 300, 1, 1), normal(300, 64, 4, 4))

@@ -71,6 +71,50 @@ def test_a_transposed_convolution_of_one_tap_shifts_by_its_padding() -> None:
             torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(
+    ("image", "kernel", "options"),
+    [
+        ((5, 5), (5, 5), {}),
+        ((1, 1), (3, 3), {"padding": 1}),
+        ((2, 2), (3, 3), {"padding": 1, "stride": 2}),
+        ((5, 3), (3, 2), {"dilation": 2}),
+        ((3, 4), (1, 2), {"stride": (4, 3)}),
+        ((4, 3), (2, 3), {"groups": 2, "padding": (0, 1), "stride": 9}),
+        ((4, 4), (4, 4), {"groups": 2}),
+        ((2, 3, 4), (2, 3, 4), {}),
+    ],
+)
+def test_the_gradient_of_an_input_with_an_output_of_one_place_is_a_product_over_the_outputs(
+    image: tuple[int, ...], kernel: tuple[int, ...], options: dict[str, Any], last: bool
+) -> None:
+    convolve = F.conv2d if len(image) == 2 else F.conv3d
+    groups = options.get("groups", 1)
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn((7, 12, *image), generator=draw)
+    if last:
+        x = x.contiguous(memory_format=torch.channels_last if len(image) == 2 else torch.channels_last_3d)
+    w = torch.randn((600, 12 // groups, *kernel), generator=draw)
+    g = torch.randn((7, 600) + (1,) * len(image), generator=draw)
+
+    def gradient() -> torch.Tensor:
+        (found,) = torch.autograd.grad(convolve(x.requires_grad_(), w, **options), x, g)
+        return found
+
+    usual = gradient()
+    seen = []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        with exact.mode(strict=True):
+            seen.append(gradient())
+    assert torch.equal(*seen)
+    torch.testing.assert_close(seen[0], usual, rtol=1e-4, atol=1e-4)
+    if image == kernel:
+        with exact.mode():
+            parts = [g[:, own].flatten(1) @ w[own].flatten(1) for own in torch.arange(600).chunk(groups)]
+        assert torch.equal(seen[0], torch.cat(parts, 1).view(x.shape))
+
+
 def test_a_padded_image_of_more_places_than_an_int_counts_is_left_to_torch() -> None:
     def convolve() -> torch.Tensor:
         return F.conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 1, 1), stride=40_000, padding=40_000)

@@ -4,8 +4,8 @@
 // forward:         the product of the weights and the unfolded input: k runs over (channel, kz, ky, kx), in
 //                  parts of 256 as in every product; then the bias is added
 // gradient of x:   the same over (output channel, kz, ky, kx) of the taps that the stride reaches at this
-// place gradient of w:   over all samples' places in order, cut in parts: as many whole samples as have
-// together at
+//                  place; over the output channels alone where the output is one place
+// gradient of w:   over all samples' places in order, cut in parts: as many whole samples as have together at
 //                  most 256 places; where one sample has more, as many of its rows (at least one). A part is
 //                  one chain. The parts are in four runs of equal length (by count * i / 4); the sums of a
 //                  run are added one after the other, and the runs as (0 + 1) + (2 + 3)
@@ -428,8 +428,52 @@ static std::vector<Phase> phases_of(const Convolution& s, int d, long& low, long
     return found;
 }
 
+// The output is one place: no more than one tap reaches a place of the input.
+static void input_of_one_place(const Convolution& s, const float* dy, const float* w, float* dx) {
+    const long taps = product_of(s.kernel), pixels = product_of(s.in);
+    std::vector<long> place, tap;
+    for (long i = 0; i < taps; ++i) {
+        const long at[3] = {i / s.kernel[2] / s.kernel[1], i / s.kernel[2] % s.kernel[1], i % s.kernel[2]};
+        long flat = 0;
+        bool inside = true;
+        for (int d = 0; d < 3; ++d) {
+            const long p = at[d] * s.dilation[d] - s.padding[d];
+            inside = inside && p >= 0 && p < s.in[d];
+            flat = flat * s.in[d] + p;
+        }
+        if (!inside) continue;
+        place.push_back(flat);
+        tap.push_back(i);
+    }
+    const long reached = long(tap.size()), wide = s.inputs * reached;
+    const bool direct = !s.last && reached == taps && reached == pixels;
+    std::unique_ptr<float[]> kept(direct ? nullptr : new float[(s.outputs + s.samples) * wide]);
+    if (!direct) std::fill(dx, dx + s.samples * s.groups * s.inputs * pixels, 0.f);
+    for (long g = 0; g < s.groups; ++g) {
+        const float* weights = w + g * s.outputs * s.inputs * taps;
+        const Matrix gradient{dy + g * s.outputs, s.groups * s.outputs, 1};
+        if (direct) {
+            product_batch(1, s.samples, wide, s.outputs, gradient, 0, {weights, wide, 1}, 0, dx + g * wide,
+                s.groups * wide, 0, nullptr, 0);
+            continue;
+        }
+        float *packed = kept.get(), *result = packed + s.outputs * wide;  // [output][channel][tap]
+        for (long r = 0; r < s.outputs * s.inputs; ++r)
+            for (long t = 0; t < reached; ++t) packed[r * reached + t] = weights[r * taps + tap[t]];
+        product_batch(
+            1, s.samples, wide, s.outputs, gradient, 0, {packed, wide, 1}, 0, result, wide, 0, nullptr, 0);
+        const long channel = s.last ? 1 : pixels, next = s.last ? s.groups * s.inputs : 1;
+        for (long n = 0; n < s.samples; ++n)
+            for (long c = 0; c < s.inputs; ++c) {
+                float* to = dx + n * s.groups * s.inputs * pixels + (g * s.inputs + c) * channel;
+                for (long t = 0; t < reached; ++t) to[place[t] * next] = result[n * wide + c * reached + t];
+            }
+    }
+}
+
 static void convolution_input(const Convolution& s, const float* dy, const float* w, float* dx) {
     const long taps = product_of(s.kernel), places = product_of(s.out), pixels = product_of(s.in);
+    if (places == 1) return input_of_one_place(s, dy, w, dx);
     std::vector<Phase> phases[3];
     Axis axes[3];
     for (int d = 0; d < 3; ++d) {
