@@ -111,6 +111,7 @@ def cases(generator: torch.Generator) -> Iterator[Case]:
     yield from _scaled(case, normal)
     yield from _side_by_side(case, normal)
     yield from _of_one_place(case, normal)
+    yield from _tiny(case, normal)
 
 
 def _elementwise(case: Any, normal: Any, inside: Any) -> Iterator[Case]:
@@ -570,3 +571,16 @@ def _of_one_place(case: Any, normal: Any) -> Iterator[Case]:
         )
     transposed = F.conv_transpose2d
     yield case("conv_transpose2d of one place", transposed, normal(33, 300, 1, 1), normal(300, 64, 4, 4))
+
+
+def _tiny(case: Any, normal: Any) -> Iterator[Case]:
+    """Many products of few numbers."""
+    yield case("bmm 20011,3,3,3", torch.bmm, normal(20011, 3, 3), normal(20011, 3, 3), quick=True)
+    yield case(
+        "baddbmm 20011,2,3,4",
+        torch.baddbmm,
+        normal(20011, 2, 4),
+        normal(20011, 2, 3),
+        normal(20011, 3, 4),
+        quick=True,
+    )

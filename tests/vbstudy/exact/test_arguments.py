@@ -115,6 +115,17 @@ def test_the_gradient_of_an_input_with_an_output_of_one_place_is_a_product_over_
         assert torch.equal(seen[0], torch.cat(parts, 1).view(x.shape))
 
 
+def test_a_product_of_few_numbers_has_the_bits_of_the_same_rows_among_many() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, w, b = (torch.randn(shape, generator=draw) for shape in ((3000, 5), (4, 5), (4,)))
+    with exact.mode(strict=True):
+        together = F.linear(x, w, b)
+        pairs = [F.linear(x[i : i + 2], w, b) for i in range(0, 3000, 2)]
+        each = torch.bmm(x.view(-1, 2, 5), w.t().expand(1500, 5, 4)) + b
+    assert torch.equal(torch.cat(pairs), together)
+    assert torch.equal(each.view(3000, 4), together)
+
+
 def test_a_padded_image_of_more_places_than_an_int_counts_is_left_to_torch() -> None:
     def convolve() -> torch.Tensor:
         return F.conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 1, 1), stride=40_000, padding=40_000)

@@ -338,11 +338,23 @@ static Matrix moved(Matrix t, long rows, long columns) {
 }
 
 constexpr double SMALL_WORK = 1e5;  // multiplications, below which threads take longer to wake
+constexpr long TINY_WORK = 64;      // multiplications, below which tiles take longer than single numbers
 
 static void product(
     long m, long n, long k, Matrix a, Matrix b, float* c, long ldc, const Addition* addition, long threads) {
     if (!k) {
         for (long i = 0; i < m; ++i) std::fill(c + i * ldc, c + i * ldc + n, 0.f);
+    } else if (m * n * k <= TINY_WORK) {
+        for (long i = 0; i < m; ++i)
+            for (long j = 0; j < n; ++j) {
+                float sum = 0;
+                for (long l = 0; l < k; ++l)
+                    sum = __builtin_fmaf(
+                        a.data[i * a.row + l * a.column], b.data[l * b.row + j * b.column], sum);
+                c[i * ldc + j] = sum;
+            }
+        if (addition) add_to(*addition, 0, 0, m, n, c, ldc);
+        return;
     }
     const long high = (m + MR - 1) / MR, wide = (n + NR - 1) / NR, parts = (k + PART - 1) / PART;
     if (double(m) * n * k < 2 * SMALL_WORK) threads = 1;
