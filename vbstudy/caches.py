@@ -1,4 +1,4 @@
-"""The cache for what is slow to build, shared by all studies of a user."""
+"""The cache for what is slow to build, shared by all studies of a user, and the user's state."""
 
 from __future__ import annotations
 
@@ -42,6 +42,12 @@ def base() -> Path:
 def folder() -> Path:
     """`vbstudy` in the user's cache. It need not exist."""
     return base() / "vbstudy"
+
+
+def state() -> Path:
+    """`vbstudy` in the user's state: what was done (XDG Base Directory Specification). It need not exist."""
+    named = os.environ.get("XDG_STATE_HOME")
+    return (Path(named) if named else home() / ".local" / "state") / "vbstudy"
 
 
 def folder_beside(target: Path) -> tempfile.TemporaryDirectory[str]:

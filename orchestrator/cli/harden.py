@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.options import (
+    KEPT,
     PROGRAM,
     SEED,
     TIMEOUT,
@@ -67,7 +68,7 @@ def harden(
     A tier is proved when the weights, the logits and the weights at recorded training steps are bitwise
     equal in all trainings; for a program, when all that `vbstudy try` compares is the same. Prints the
     command, or the lines to paste, of the cheapest proved tier. Exits with 0 when a tier is proved for each
-    workload, else with 1. For workloads, it can be stopped at any time; running it again resumes."""
+    workload, else with 1. It can be stopped at any time; running it again resumes."""
     options: Options = context.obj
     if PROGRAM in context.meta:
         if workload:
@@ -145,7 +146,7 @@ def _harden_program(
         timeout_s=timeout_s,
     )
     note_misplaced(options, command)
-    with running(options, "results of `harden` are not kept") as say:
+    with running(options, KEPT) as say:
         found = harden_program.run(ask, conditions.thread_counts(cpus), asked, say)
     result(options, to_json(found), harden_program.text(found))
     if not found.cheapest:

@@ -236,8 +236,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort):
-            kept = ctx.invoked_subcommand in RESUMED and PROGRAM not in ctx.meta
-            raise Stopped(KEPT if kept else "") from None
+            raise Stopped(KEPT if ctx.invoked_subcommand in RESUMED else "") from None
         except BrokenPipeError:
             # The reader (`| head`) has enough: click would end with 1. What is still flushed goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

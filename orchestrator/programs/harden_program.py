@@ -15,6 +15,7 @@ from guest.records.run import Framework, Tier
 from orchestrator.errors import UnmetError
 from orchestrator.programs import try_runs
 from orchestrator.programs.conditions import Condition, given, oversubscribed
+from orchestrator.programs.kept import Kept
 from orchestrator.programs.try_files import Role
 from orchestrator.programs.try_report import cost, evidence, invalid_times, times_default
 from orchestrator.programs.try_runs import Ask, Seen
@@ -93,7 +94,9 @@ def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Har
         tier: [_condition(tier, framework, n, most) for n in counts] for tier in chosen if not refused[tier]
     }
     in_turns = [each for of_one_count in zip(*conditions.values(), strict=True) for each in of_one_count]
-    seen = try_runs.run(ask, in_turns, say)
+    kept = Kept(ask.argv, ask.folder, ask.seed, in_turns, first.software)
+    seen = try_runs.run(ask, in_turns, say, kept)
+    kept.remove()
     default = conditions[Tier.SEEDS]
     proofs = tuple(
         TierProof(tier=tier, proof=Proof.NOT_APPLICABLE, why=refused[tier], runs=0)

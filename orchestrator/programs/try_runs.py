@@ -24,6 +24,7 @@ from orchestrator.cores.leases import host_cores
 from orchestrator.errors import UnmetError
 from orchestrator.programs import folders
 from orchestrator.programs.conditions import Condition, notes_of_gpus
+from orchestrator.programs.kept import Kept, Run
 from orchestrator.programs.try_files import FileSeen, Role, by_name, numbers, read, role_of
 from orchestrator.programs.try_verdicts import REPORTED, WARNING, Trial, comparable, passes
 from orchestrator.study.plan import program_spec
@@ -37,7 +38,7 @@ UNSEEN = (
     "a process that trained ended without Python's own end (as by os._exit): its weights are compared as far "
     "as files hold them"
 )
-RUN = "run"
+COPY = "run"
 OURS = (prepare.HOOKS, prepare.NOTICED, prepare.REPORTED, randomness.FOLDER)  # beside the copy
 LINES_SHOWN = 5
 TEXTS = (".log", ".txt", ".out", ".yaml", ".yml", ".md")
@@ -75,9 +76,10 @@ class Seen:
     noticed: tuple[notices.Notice, ...] = field(repr=False)
 
 
-def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
-    """Raises UsageError for a folder that cannot be copied, UnmetError when the program fails: in
-    its first run, or otherwise than by its exit status."""
+def run(ask: Ask, conditions: Sequence[Condition], say: Say, kept: Kept | None = None) -> Seen:
+    """With `kept`, each run is kept, and those that are there already are not run again. Raises UsageError
+    for a folder that cannot be copied, UnmetError when the program fails: in its first run, or otherwise
+    than by its exit status."""
     folders.check_size(ask.folder)
     trials: list[Trial] = []
     noticed: list[notices.Notice] = []
@@ -92,17 +94,25 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
             for number in range(1, ask.repetitions + 1)
             for condition in (conditions if number % 2 else reversed(conditions))
         ]
+        there = kept.read() if kept else {}
+        if kept and there:
+            say(f"{len(there)} of {len(order)} runs are kept in {kept.folder}, and are not run again")
         for i, (condition, number) in enumerate(order, 1):
-            say(f"run {i} of {len(order)}: {condition.label}")
-            trial, found, remarks = _once(ask, scratch, library, condition, number, first=i == 1)
-            seen = f"{counted(len(trial.metrics), 'named number')}, {counted(len(trial.files), 'file')}"
-            say(f"  {trial.wall_s:.1f} s, {seen}")
-            trials.append(trial)
-            noticed += found
+            done = there.get((condition.label, number))
+            if done is None:
+                say(f"run {i} of {len(order)}: {condition.label}")
+                done = _once(ask, scratch, library, condition, number, first=i == 1)
+                trial = done.trial
+                seen = f"{counted(len(trial.metrics), 'named number')}, {counted(len(trial.files), 'file')}"
+                say(f"  {trial.wall_s:.1f} s, {seen}")
+                if kept:
+                    kept.add(done)
+            trials.append(done.trial)
+            noticed += done.noticed
             if not condition.exact:  # which has pools of its own
-                in_force.setdefault(condition.threads, set()).add(notices.intra_op(found))
-            notes |= dict.fromkeys(remarks)
-        copy = (scratch / RUN / prepare.WORK).resolve()
+                in_force.setdefault(condition.threads, set()).add(notices.intra_op(done.noticed))
+            notes |= dict.fromkeys(done.remarks)
+        copy = (scratch / COPY / prepare.WORK).resolve()
         others = (file for file in _outside(noticed, copy) if role_of(file[0]) is Role.OTHER)
         notes |= dict.fromkeys(folders.notes_of_others(others))
     if once := _written_once(trials):
@@ -120,11 +130,8 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
     )
 
 
-def _once(
-    ask: Ask, scratch: Path, library: Path, condition: Condition, number: int, *, first: bool
-) -> tuple[Trial, list[notices.Notice], list[str]]:
-    """One run; what its processes told; notes for the user."""
-    out = scratch / RUN  # the same path each time: programs write paths into their files
+def _once(ask: Ask, scratch: Path, library: Path, condition: Condition, number: int, *, first: bool) -> Run:
+    out = scratch / COPY  # the same path each time: programs write paths into their files
     remove_folder(out)
     out.mkdir()
     recording = scratch / RECORDING
@@ -200,7 +207,8 @@ def _once(
     kinds = [notice["kind"] for notice in noticed]
     unseen = [UNSEEN] if kinds.count("optimizer") > kinds.count("weights") else []
     long = [] if whole else [LONG]
-    return trial, noticed, [*remarks, *random_notes, *unread, *unseen, *stray, *long]
+    remarks = [*remarks, *random_notes, *unread, *unseen, *stray, *long]
+    return Run(trial=trial, noticed=tuple(noticed), remarks=tuple(remarks))
 
 
 def _text(path: Path, role: Role) -> FileSeen | None:

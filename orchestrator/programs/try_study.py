@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -75,7 +74,7 @@ def note(
         patterns=dict(_short(metrics, lines)),
     )
     with contextlib.suppress(OSError, caches.CacheError):
-        path = _path()
+        path = caches.state() / "tried.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, seal(tried), 0o600)  # a command line may hold what is private
 
@@ -91,12 +90,6 @@ def _where_it_lies(command: tuple[str, ...], noticed: Sequence[Notice]) -> tuple
     return command if same else (str(python), *command[1:])
 
 
-def _path() -> Path:
-    """What was done stands in the user's state (XDG Base Directory Specification)."""
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else caches.home() / ".local" / "state") / "vbstudy" / "tried.json"
-
-
 def _file(every: Sequence[Compared], role: Role) -> str:
     """One in the program's folder that can be read, and has the same name each time."""
     names = [each.name for each in every if each.kind == role and each.certain]
@@ -106,7 +99,7 @@ def _file(every: Sequence[Compared], role: Role) -> str:
 
 def last() -> Tried:
     """Raises UsageError where nothing was tried."""
-    path = _path()
+    path = caches.state() / "tried.json"
     try:
         return unseal(Tried, read_bounded(path, MESSAGE), path.name, known=SCHEMA_VERSION, limit=MESSAGE)
     except FileNotFoundError:

@@ -170,7 +170,7 @@ def test_the_tab_key_behind_dashes_prints_no_error(command):
 
 
 @pytest.mark.parametrize(
-    ("command", "kept"), [("harden", True), ("harden -- python t.py", False), ("try -- python t.py", False)]
+    ("command", "kept"), [("harden", True), ("harden -- python t.py", True), ("try -- python t.py", False)]
 )
 def test_a_command_that_is_stopped_promises_to_continue_only_where_runs_are_kept(
     study, monkeypatch, capsys, command, kept
