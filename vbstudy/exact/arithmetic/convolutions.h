@@ -321,11 +321,18 @@ static Axis forward_axis(const Convolution& s, int d) {
     return {needed, before, std::min(s.in[d], needed - before)};
 }
 
+static bool padded(const Convolution& s) { return s.padding[0] | s.padding[1] | s.padding[2]; }
+
 // Whether each place is a column of a product: a sample's are enough to fill tiles.
 static bool as_matrix(const Convolution& s) {
-    return product_of(s.kernel) == 1 && product_of(s.stride) == 1 &&
-           !(s.padding[0] | s.padding[1] | s.padding[2]) && s.inputs * s.outputs > 16 &&
-           filled(product_of(s.out), NR) > 0.85;
+    return product_of(s.kernel) == 1 && product_of(s.stride) == 1 && !padded(s) &&
+           s.inputs * s.outputs > 16 && filled(product_of(s.out), NR) > 0.85;
+}
+
+// Whether each sample is a row of a product.
+static bool as_rows(const Convolution& s) {
+    const long taps = product_of(s.kernel);
+    return product_of(s.out) == 1 && product_of(s.in) == taps && !padded(s) && (taps == 1 || !s.last);
 }
 
 static void convolution(const Convolution& s, const float* x, const float* w, const float* bias, float* y) {
@@ -335,6 +342,16 @@ static void convolution(const Convolution& s, const float* x, const float* w, co
     axes[2].size = (axes[2].size + split - 1) / split * split;
     const long plane = axes[1].size * axes[2].size, volume = axes[0].size * plane,
                quarter = axes[2].size / split;
+    if (as_rows(s)) {
+        const long depth = s.inputs * taps;
+        for (long g = 0; g < s.groups; ++g) {
+            const Addition own{{bias ? bias + g * s.outputs : nullptr, 0, 1}, 1, 1};
+            product_batch(1, s.samples, s.outputs, depth, {x + g * depth, s.groups * depth, 1}, 0,
+                {w + g * s.outputs * depth, 1, depth}, 0, y + g * s.outputs, s.groups * s.outputs, 0, &own,
+                0);
+        }
+        return;
+    }
     if (volume == pixels && as_matrix(s)) {
         // By a matrix, place by place.
         for (long g = 0; g < s.groups; ++g) {

@@ -219,10 +219,12 @@ INLINE void transpose_all(V r[W]) {
 #endif
 }
 
-// M rows and G vectors of columns, straight from rows of b that would otherwise be turned in memory for one
-// use.
+// M rows and G vectors of `have` columns each, straight from rows of b that would otherwise be turned in
+// memory for one use: of neighbouring columns, or of one vector's G `parts`, whose sums are added in order.
+// From one to the next a and b move by `a_next` and `b_next`.
 template <int M, int G>
-static void thin(long depth, Matrix a, const float* b, long column, float* c, long ldc, bool add) {
+static void thin(long depth, Matrix a, long a_next, const float* b, long b_next, long column, long have,
+    float* c, long ldc, bool add, bool parts) {
     constexpr long LINE =
         16;  // floats: what is loaded is used at once, as such rows often share their place in a cache
     V acc[M][G];
@@ -230,68 +232,74 @@ static void thin(long depth, Matrix a, const float* b, long column, float* c, lo
     for (int i = 0; i < M; ++i)
 #pragma GCC unroll 4
         for (int g = 0; g < G; ++g) acc[i][g] = V{};
+    const auto step = [&](int g, long h, long n, auto load) __attribute__((always_inline)) {
+        V columns[W];
+#pragma GCC unroll 16
+        for (int j = 0; j < W; ++j)
+            columns[j] = load(b + g * b_next + std::min<long>(j, have - 1) * column + h);
+        transpose_all(columns);
+        const float* from = a.data + g * a_next + h * a.column;
+#pragma GCC unroll 16
+        for (int q = 0; q < W; ++q) {
+            if (q >= n) break;
+#pragma GCC unroll 8
+            for (int i = 0; i < M; ++i)
+                acc[i][g] = fma(bc(from[i * a.row + q * a.column]), columns[q], acc[i][g]);
+        }
+    };
     long k = 0;
     for (; k + LINE <= depth; k += LINE)
 #pragma GCC unroll 4
         for (int g = 0; g < G; ++g)
 #pragma GCC unroll 2
-            for (long h = k; h < k + LINE; h += W) {
-                V columns[W];
-#pragma GCC unroll 16
-                for (int j = 0; j < W; ++j) columns[j] = ld(b + (g * W + j) * column + h);
-                transpose_all(columns);
-#pragma GCC unroll 16
-                for (int q = 0; q < W; ++q)
-#pragma GCC unroll 8
-                    for (int i = 0; i < M; ++i)
-                        acc[i][g] = fma(bc(a.data[i * a.row + (h + q) * a.column]), columns[q], acc[i][g]);
-            }
-    for (; k < depth; ++k)
+            for (long h = k; h < k + LINE; h += W) step(g, h, W, [](const float* p) { return ld(p); });
+    for (; k < depth; k += W) {
+        const long n = std::min<long>(W, depth - k);
 #pragma GCC unroll 4
-        for (int g = 0; g < G; ++g) {
-            V one;
-            for (int j = 0; j < W; ++j) one[j] = b[(g * W + j) * column + k];
+        for (int g = 0; g < G; ++g) step(g, k, n, [n](const float* p) { return ld_some(p, n); });
+    }
 #pragma GCC unroll 8
-            for (int i = 0; i < M; ++i) acc[i][g] = fma(bc(a.data[i * a.row + k * a.column]), one, acc[i][g]);
-        }
-#pragma GCC unroll 8
-    for (int i = 0; i < M; ++i)
+    for (int i = 0; i < M; ++i) {
+        float* to = c + i * ldc;
+        if (parts) {
+            V sum = add ? ld_some(to, have) + acc[i][0] : acc[i][0];
 #pragma GCC unroll 4
-        for (int g = 0; g < G; ++g) {
-            float* to = c + i * ldc + g * W;
-            st(to, add ? ld(to) + acc[i][g] : acc[i][g]);
+            for (int g = 1; g < G; ++g) sum = sum + acc[i][g];
+            st_some(to, sum, have);
+            continue;
         }
+#pragma GCC unroll 4
+        for (int g = 0; g < G; ++g, to += W) st(to, add ? ld(to) + acc[i][g] : acc[i][g]);
+    }
 }
 
-// As many of n columns as fill vectors; how many these are.
 template <int M = 8>
-static long thin_columns(long m, long n, long k, Matrix a, Matrix b, float* c, long ldc, bool add) {
+static void thin_columns(long m, long n, long k, Matrix a, Matrix b, float* c, long ldc, bool add) {
     if constexpr (M > 0) {
         if (m != M) return thin_columns<M - 1>(m, n, k, a, b, c, ldc, add);
         constexpr int G = M == 1 ? 4 : M <= 4 ? 2 : 1;
-        long j = 0;
+        const auto from = [&](long k0) { return Matrix{a.data + k0 * a.column, a.row, a.column}; };
+        long j = 0, k0 = 0;
         for (; j + W <= n; j += j + G * W <= n ? G * W : W)
-            for (long k0 = 0; k0 < k; k0 += PART) {
-                const long depth = std::min(PART, k - k0);
-                const Matrix x{a.data + k0 * a.column, a.row, a.column};
-                const float* from = b.data + j * b.column + k0;
-                if (j + G * W <= n)
-                    thin<M, G>(depth, x, from, b.column, c + j, ldc, add || k0);
-                else
-                    thin<M, 1>(depth, x, from, b.column, c + j, ldc, add || k0);
+            for (k0 = 0; k0 < k; k0 += PART) {
+                const auto some = j + G * W <= n ? thin<M, G> : thin<M, 1>;
+                some(std::min(PART, k - k0), from(k0), 0, b.data + j * b.column + k0, W * b.column, b.column,
+                    W, c + j, ldc, add || k0, false);
             }
-        return j;
+        if (j == n) return;
+        for (k0 = 0; k0 < k;) {
+            const bool several = k0 + G * PART <= k;
+            const auto some = several ? thin<M, G> : thin<M, 1>;
+            some(std::min(PART, k - k0), from(k0), PART * a.column, b.data + j * b.column + k0, PART,
+                b.column, n - j, c + j, ldc, add || k0, true);
+            k0 += several ? G * PART : PART;
+        }
     }
-    return 0;
 }
 
 // One thread's block: m rows, n columns, and all of k. `add`: to what is there, as a next part is.
 static void block(long m, long n, long k, Matrix a, Matrix b, float* c, long ldc, bool add = false) {
-    if (W >= 8 && m <= 8 && b.row == 1 && b.column != 1 && n >= W) {
-        const long done = thin_columns(m, n, k, a, b, c, ldc, add);
-        if (done == n) return;
-        n -= done, c += done, b.data += done * b.column;
-    }
+    if (W >= 8 && m <= 8 && b.row == 1 && b.column != 1) return thin_columns(m, n, k, a, b, c, ldc, add);
     static thread_local Scratch a_kept, b_kept;
     const long mr = even(m, MR), high = MC / mr * mr;
     const bool pack_a = a.row != 1 && n > 2 * NR, pack_b = b.column != 1 || m > 4 * MR;
