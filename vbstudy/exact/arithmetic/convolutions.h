@@ -10,19 +10,9 @@
 //                  one chain. The parts are in four runs of equal length (by count * i / 4); the sums of a
 //                  run are added one after the other, and the runs as (0 + 1) + (2 + 3)
 #pragma once
+#include "depthwise.h"
+#include "places.h"
 #include "products.h"
-
-constexpr long RUNS = 4;
-
-static long product_of(const long t[3]) { return t[0] * t[1] * t[2]; }
-
-// A dimension of an image that is padded: place i and tap k of a convolution read element i * step +
-// shift(k).
-struct Axis {
-    long size;    // of the padded image
-    long before;  // where its first real element lies
-    long real;    // real elements that are read
-};
 
 // One sample, with zeros around it. Rows are split by the column modulo `split`, so that the places of a row
 // lie side by side for every tap: column x is at x % split * (row / split) + x / split.
@@ -315,12 +305,6 @@ struct Planes {
     }
 };
 
-static Axis forward_axis(const Convolution& s, int d) {
-    const long needed = (s.out[d] - 1) * s.stride[d] + (s.kernel[d] - 1) * s.dilation[d] + 1;
-    const long before = std::min(s.padding[d], needed);  // a wide stride may read the padding alone
-    return {needed, before, std::min(s.in[d], needed - before)};
-}
-
 static bool padded(const Convolution& s) { return s.padding[0] | s.padding[1] | s.padding[2]; }
 
 // Whether each place is a column of a product: a sample's are enough to fill tiles.
@@ -342,6 +326,7 @@ static void convolution(const Convolution& s, const float* x, const float* w, co
     axes[2].size = (axes[2].size + split - 1) / split * split;
     const long plane = axes[1].size * axes[2].size, volume = axes[0].size * plane,
                quarter = axes[2].size / split;
+    if (depthwise(s)) return depthwise_output(s, x, w, bias, y);
     if (as_rows(s)) {
         const long depth = s.inputs * taps;
         for (long g = 0; g < s.groups; ++g) {
@@ -421,30 +406,6 @@ static void convolution(const Convolution& s, const float* x, const float* w, co
     });
 }
 
-// Places q = i * stride + phase read dy[i + shift] through tap k, where stride * shift = phase + padding - k
-// * dilation has a solution.
-struct Phase {
-    long phase, count;                        // places
-    std::vector<std::pair<long, long>> taps;  // tap, shift
-};
-
-static std::vector<Phase> phases_of(const Convolution& s, int d, long& low, long& high) {
-    std::vector<Phase> found;
-    low = 0, high = 0;
-    for (long f = 0; f < std::min(s.stride[d], s.in[d]); ++f) {
-        Phase one{f, (s.in[d] - f + s.stride[d] - 1) / s.stride[d], {}};
-        for (long k = 0; k < s.kernel[d]; ++k) {
-            const long shift = f + s.padding[d] - k * s.dilation[d];
-            if (shift % s.stride[d]) continue;
-            one.taps.push_back({k, shift / s.stride[d]});
-            low = std::min(low, shift / s.stride[d]);
-            high = std::max(high, one.count - 1 + shift / s.stride[d]);
-        }
-        found.push_back(one);
-    }
-    return found;
-}
-
 // The output is one place: no more than one tap reaches a place of the input.
 static void input_of_one_place(const Convolution& s, const float* dy, const float* w, float* dx) {
     const long taps = product_of(s.kernel), pixels = product_of(s.in);
@@ -491,13 +452,10 @@ static void input_of_one_place(const Convolution& s, const float* dy, const floa
 static void convolution_input(const Convolution& s, const float* dy, const float* w, float* dx) {
     const long taps = product_of(s.kernel), places = product_of(s.out), pixels = product_of(s.in);
     if (places == 1) return input_of_one_place(s, dy, w, dx);
+    if (depthwise(s)) return depthwise_input(s, dy, w, dx);
     std::vector<Phase> phases[3];
-    Axis axes[3];
-    for (int d = 0; d < 3; ++d) {
-        long low, high;
-        phases[d] = phases_of(s, d, low, high);
-        axes[d] = {high - low + 1, -low, std::min(s.out[d], high + 1)};
-    }
+    const Axis axes[3] = {
+        backward_axis(s, 0, phases[0]), backward_axis(s, 1, phases[1]), backward_axis(s, 2, phases[2])};
     const long plane = axes[1].size * axes[2].size, volume = axes[0].size * plane;
     if (places == pixels && as_matrix(s)) {
         for (long g = 0; g < s.groups; ++g) {
@@ -687,17 +645,14 @@ static void weight_of_group(
                 for (long h = 0; h < s.kernel[2]; ++h)
                     offset.push_back(c * volume + z * s.dilation[0] * plane +
                                      y * s.dilation[1] * axes[2].size + h * s.dilation[2]);
-    // Parts: images at a time, or lines of one at a time.
-    const long lines = s.out[0] * s.out[1], width = s.out[2];
-    const long images = std::max(1L, PART / places),
-               tall = places > PART ? std::max(1L, PART / width) : lines;
-    const long in_one = (lines + tall - 1) / tall, parts = (s.samples + images - 1) / images * in_one;
+    const Parts of(s);
+    const long width = s.out[2], images = of.images;
     const bool by_columns = s.outputs >= 64 && width < 16;
     const long T = by_columns ? 1
                    : s.dilation[2] == 1 && (s.kernel[2] == 3 || s.kernel[2] == 5 || s.kernel[2] == 7)
                        ? s.kernel[2]
                        : 1;
-    const long rows = depth / T, runs = std::min(RUNS, parts);
+    const long rows = depth / T, runs = of.runs;
     const long shares = runs >= threads ? 1 : std::min(rows, (threads + runs - 1) / runs);
     std::unique_ptr<float[]> sums(new float[runs * depth * ldo]);
     parallel(runs * shares, [&](long i) {
@@ -706,10 +661,9 @@ static void weight_of_group(
                    last = rows * (i % shares + 1) / shares;
         float *image = x_kept.get(images * apart + 64), *g = g_kept.get((images * places + 16) * ldo + 64);
         std::vector<int> line;
-        for (long part = parts * run / runs, begin = part; part < parts * (run + 1) / runs; ++part) {
-            const long n = part / in_one * images, have = std::min(images, s.samples - n),
-                       top = part % in_one * tall;
-            const long high = std::min(tall, lines - top);
+        for (long part = of.begin(run), begin = part; part < of.begin(run + 1); ++part) {
+            const long n = part / of.in_one * images, have = std::min(images, s.samples - n);
+            const long top = part % of.in_one * of.tall, high = std::min(of.tall, of.lines - top);
             if (part == begin || !top)
                 for (long k = 0; k < have; ++k)
                     pad_image(planes_of(x, s.last, s.groups, s.inputs, pixels, n + k, group), s.inputs, s.in,
@@ -756,19 +710,14 @@ static void weight_of_group(
     shared((depth + 7) / 8, std::max(1L, 2048 / (ldo * runs)), [&](long begin, long end) {
         begin *= 8;
         end = std::min(depth, end * 8);
-        const long next = depth * ldo, n = (end - begin) * ldo;
         float* p = sums.get() + begin * ldo;
-        if (runs == 2) each(p, n, [](V a, V b) { return a + b; }, p, p + next);
-        if (runs == 3) each(p, n, [](V a, V b, V c) { return (a + b) + c; }, p, p + next, p + 2 * next);
-        if (runs == 4)
-            each(
-                p, n, [](V a, V b, V c, V d) { return (a + b) + (c + d); }, p, p + next, p + 2 * next,
-                p + 3 * next);
+        of.join(p, (end - begin) * ldo, depth * ldo);
         transpose(p, ldo, end - begin, s.outputs, dw + begin, depth);
     });
 }
 
 static void convolution_weight(const Convolution& s, const float* x, const float* dy, float* dw) {
+    if (depthwise(s)) return depthwise_weight(s, x, dy, dw);
     const long size = s.outputs * s.inputs * product_of(s.kernel);
     const auto one = [&](long g, long threads) { weight_of_group(s, g, x, dy, dw + g * size, threads); };
     if (s.groups == 1) return one(0, host.threads());
