@@ -112,6 +112,7 @@ def cases(generator: torch.Generator) -> Iterator[Case]:
     yield from _side_by_side(case, normal)
     yield from _of_one_place(case, normal)
     yield from _tiny(case, normal)
+    yield from _depthwise(case, normal)
 
 
 def _elementwise(case: Any, normal: Any, inside: Any) -> Iterator[Case]:
@@ -584,3 +585,35 @@ def _tiny(case: Any, normal: Any) -> Iterator[Case]:
         normal(20011, 3, 4),
         quick=True,
     )
+
+
+def _depthwise(case: Any, normal: Any) -> Iterator[Case]:
+    """Convolutions with a kernel for every channel, and those whose places are rows of a product."""
+    shapes: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]] = [
+        ((5, 33, 17, 15), (33, 1, 5, 5), {"padding": 2, "stride": 2}),
+        ((3, 130, 20, 20), (130, 1, 3, 3), {"padding": 2, "dilation": 2}),
+        ((300, 16, 4, 4), (16, 1, 3, 3), {"padding": 1}),
+        ((2, 70, 4, 9, 8), (70, 1, 2, 3, 3), {"padding": 1}),
+        ((9, 12, 300), (12, 1, 7), {"padding": 3}),
+        ((16, 208, 6, 6), (104, 208, 1, 1), {}),
+    ]
+    for x, w, options in shapes:
+        kind = f"conv{len(x) - 2}d"
+        groups = x[1] if w[1] == 1 else 1
+        for name in (kind, kind.replace("v", "v_transpose")):
+            function = getattr(F, name)
+            weight = normal(*w) if groups > 1 or name == kind else normal(w[1], w[0], *w[2:])
+            forms = [torch.contiguous_format]
+            if len(x) > 3:
+                forms.append(torch.channels_last if len(x) == 4 else torch.channels_last_3d)
+            for form in forms:
+
+                def convolve(
+                    x: Tensor, w: Tensor, of: Function = function, groups: int = groups, form: Any = form,
+                    options: Any = options,
+                ) -> Tensor:  # fmt: skip
+                    found: Tensor = of(x.contiguous(memory_format=form), w, groups=groups, **options)
+                    return found
+
+                named = f"{name} {x} {w} {options} {str(form).removeprefix('torch.')}"
+                yield case(named, convolve, normal(*x), weight, quick=x[0] in (5, 16))

@@ -308,15 +308,17 @@ struct Planes {
 static bool padded(const Convolution& s) { return s.padding[0] | s.padding[1] | s.padding[2]; }
 
 // Whether each place is a column of a product: a sample's are enough to fill tiles.
-static bool as_matrix(const Convolution& s) {
-    return product_of(s.kernel) == 1 && product_of(s.stride) == 1 && !padded(s) &&
+static bool as_columns(const Convolution& s) {
+    return product_of(s.kernel) == 1 && product_of(s.stride) == 1 && !padded(s) && !s.last &&
            s.inputs * s.outputs > 16 && filled(product_of(s.out), NR) > 0.85;
 }
 
-// Whether each sample is a row of a product.
+// Whether each place is a row of a product: each sample is one place, or channels are last and a place has
+// one tap.
 static bool as_rows(const Convolution& s) {
     const long taps = product_of(s.kernel);
-    return product_of(s.out) == 1 && product_of(s.in) == taps && !padded(s) && (taps == 1 || !s.last);
+    if (padded(s) || (taps > 1 && s.last)) return false;
+    return product_of(s.out) == 1 ? product_of(s.in) == taps : s.last && product_of(s.stride) == 1;
 }
 
 static void convolution(const Convolution& s, const float* x, const float* w, const float* bias, float* y) {
@@ -331,23 +333,15 @@ static void convolution(const Convolution& s, const float* x, const float* w, co
         const long depth = s.inputs * taps;
         for (long g = 0; g < s.groups; ++g) {
             const Addition own{{bias ? bias + g * s.outputs : nullptr, 0, 1}, 1, 1};
-            product_batch(1, s.samples, s.outputs, depth, {x + g * depth, s.groups * depth, 1}, 0,
+            product_batch(1, s.samples * places, s.outputs, depth, {x + g * depth, s.groups * depth, 1}, 0,
                 {w + g * s.outputs * depth, 1, depth}, 0, y + g * s.outputs, s.groups * s.outputs, 0, &own,
                 0);
         }
         return;
     }
-    if (volume == pixels && as_matrix(s)) {
-        // By a matrix, place by place.
+    if (volume == pixels && as_columns(s)) {
         for (long g = 0; g < s.groups; ++g) {
-            const Addition own{{bias ? bias + g * s.outputs : nullptr, !s.last, s.last}, 1, 1};
-            if (s.last) {
-                product_batch(1, s.samples * places, s.outputs, s.inputs,
-                    {x + g * s.inputs, s.groups * s.inputs, 1}, 0,
-                    {w + g * s.outputs * s.inputs, 1, s.inputs}, 0, y + g * s.outputs, s.groups * s.outputs,
-                    0, &own, 0);
-                continue;
-            }
+            const Addition own{{bias ? bias + g * s.outputs : nullptr, 1, 0}, 1, 1};
             product_batch(s.samples, s.outputs, places, s.inputs, {w + g * s.outputs * s.inputs, s.inputs, 1},
                 0, {x + g * s.inputs * pixels, pixels, 1}, s.groups * s.inputs * pixels,
                 y + g * s.outputs * places, places, s.groups * s.outputs * places, &own, 0);
@@ -457,18 +451,18 @@ static void convolution_input(const Convolution& s, const float* dy, const float
     const Axis axes[3] = {
         backward_axis(s, 0, phases[0]), backward_axis(s, 1, phases[1]), backward_axis(s, 2, phases[2])};
     const long plane = axes[1].size * axes[2].size, volume = axes[0].size * plane;
-    if (places == pixels && as_matrix(s)) {
-        for (long g = 0; g < s.groups; ++g) {
-            const float* of_group = w + g * s.outputs * s.inputs;
-            if (s.last)
-                product_batch(1, s.samples * places, s.inputs, s.outputs,
-                    {dy + g * s.outputs, s.groups * s.outputs, 1}, 0, {of_group, s.inputs, 1}, 0,
-                    dx + g * s.inputs, s.groups * s.inputs, 0, nullptr, 0);
-            else
-                product_batch(s.samples, s.inputs, places, s.outputs, {of_group, 1, s.inputs}, 0,
-                    {dy + g * s.outputs * places, places, 1}, s.groups * s.outputs * places,
-                    dx + g * s.inputs * pixels, pixels, s.groups * s.inputs * pixels, nullptr, 0);
-        }
+    if (as_rows(s)) {
+        for (long g = 0; g < s.groups; ++g)
+            product_batch(1, s.samples * places, s.inputs, s.outputs,
+                {dy + g * s.outputs, s.groups * s.outputs, 1}, 0, {w + g * s.outputs * s.inputs, s.inputs, 1},
+                0, dx + g * s.inputs, s.groups * s.inputs, 0, nullptr, 0);
+        return;
+    }
+    if (places == pixels && as_columns(s)) {
+        for (long g = 0; g < s.groups; ++g)
+            product_batch(s.samples, s.inputs, places, s.outputs, {w + g * s.outputs * s.inputs, 1, s.inputs},
+                0, {dy + g * s.outputs * places, places, 1}, s.groups * s.outputs * places,
+                dx + g * s.inputs * pixels, pixels, s.groups * s.inputs * pixels, nullptr, 0);
         return;
     }
     struct Place {
@@ -716,10 +710,38 @@ static void weight_of_group(
     });
 }
 
+// Each place is a row of both.
+static void weight_of_rows(
+    const Convolution& s, long group, const float* x, const float* dy, float* dw, long threads) {
+    const Parts of(s);
+    const long places = product_of(s.out), depth = s.inputs * product_of(s.kernel), size = s.outputs * depth;
+    const long wide = s.groups * depth, high = s.groups * s.outputs;
+    const long shares = std::min(s.outputs, (threads + of.runs - 1) / of.runs);
+    std::unique_ptr<float[]> sums(new float[of.runs * size]);
+    parallel(of.runs * shares, [&](long i) {
+        const long run = i / shares, first = s.outputs * (i % shares) / shares,
+                   last = s.outputs * (i % shares + 1) / shares;
+        for (long part = of.begin(run), begin = part; part < of.begin(run + 1); ++part) {
+            const long n = part / of.in_one * of.images, top = part % of.in_one * of.tall;
+            const long rows = of.in_one == 1 ? std::min(of.images, s.samples - n) * places
+                                             : std::min(of.tall, of.lines - top) * s.out[2];
+            const long row = n * places + top * s.out[2];
+            block(last - first, depth, rows, {dy + row * high + group * s.outputs + first, 1, high},
+                {x + row * wide + group * depth, wide, 1}, sums.get() + run * size + first * depth, depth,
+                part != begin);
+        }
+    });
+    shared(size, 65536 / of.runs, [&](long begin, long end) {
+        of.join(sums.get() + begin, end - begin, size);
+        memcpy(dw + begin, sums.get() + begin, (end - begin) * sizeof(float));
+    });
+}
+
 static void convolution_weight(const Convolution& s, const float* x, const float* dy, float* dw) {
     if (depthwise(s)) return depthwise_weight(s, x, dy, dw);
     const long size = s.outputs * s.inputs * product_of(s.kernel);
-    const auto one = [&](long g, long threads) { weight_of_group(s, g, x, dy, dw + g * size, threads); };
+    const auto of = as_rows(s) && s.out[2] <= PART ? weight_of_rows : weight_of_group;
+    const auto one = [&](long g, long threads) { of(s, g, x, dy, dw + g * size, threads); };
     if (s.groups == 1) return one(0, host.threads());
     parallel(s.groups, [&](long g) { one(g, 1); });
 }
