@@ -11,41 +11,8 @@
 //                  run are added one after the other, and the runs as (0 + 1) + (2 + 3)
 #pragma once
 #include "depthwise.h"
-#include "places.h"
+#include "outputs.h"
 #include "products.h"
-
-// One sample, with zeros around it. Rows are split by the column modulo `split`, so that the places of a row
-// lie side by side for every tap: column x is at x % split * (row / split) + x / split.
-static void pad_image(
-    const float* x, long channels, const long in[3], const Axis axes[3], long split, float* to) {
-    const Axis &z = axes[0], &y = axes[1], &w = axes[2];
-    const long row = w.size, quarter = row / split, plane = y.size * row;
-    for (long c = 0; c < channels; ++c, x += in[0] * in[1] * in[2])
-        for (long i = 0; i < z.size; ++i, to += plane) {
-            if (i < z.before || i >= z.before + z.real) {
-                std::fill(to, to + plane, 0.f);
-                continue;
-            }
-            std::fill(to, to + y.before * row, 0.f);
-            const float* from = x + (i - z.before) * in[1] * in[2];
-            for (long j = 0; j < y.real; ++j, from += in[2]) {
-                float* line = to + (y.before + j) * row;
-                if (split == 1) {
-                    std::fill(line, line + w.before, 0.f);
-                    memcpy(line + w.before, from, w.real * sizeof(float));
-                    std::fill(line + w.before + w.real, line + row, 0.f);
-                    continue;
-                }
-                std::fill(line, line + row, 0.f);
-                for (long f = 0; f < split; ++f) {
-                    const long first = ((f - w.before) % split + split) % split;
-                    float* at = line + f * quarter + (first + w.before) / split;
-                    for (long l = first; l < w.real; l += split) *at++ = from[l];
-                }
-            }
-            std::fill(to + (y.before + y.real) * row, to + plane, 0.f);
-        }
-}
 
 // The product of a matrix and what is gathered from padded images: out[r][place] = sum over k of w[r][k] *
 // image[place's corner + offset[k]].
@@ -230,9 +197,6 @@ static void gather_columns(const Gather& g, long images, const float* image, lon
         gather_stretch(g, begin, std::min(PLACES, all - begin), image, apart, to, to_apart, first, last);
 }
 
-// How well rows of `width` fill chunks of C lanes.
-static double filled(long width, long c) { return double(width) / double((width + c - 1) / c * c); }
-
 constexpr long COLUMNS_FROM = 64;  // rows, from which it pays to pack columns where vectors are not full
 
 static void gather(const Gather& g, long images, const float* image, long apart, const Target& to,
@@ -248,22 +212,6 @@ static void gather(const Gather& g, long images, const float* image, long apart,
         else
             gather_rows<W>(g, image + n * apart, own, first, last);
     }
-}
-
-// Calls work(image, images, share, shares) for groups of images of a batch and shares of the rows: as many as
-// there are threads, but groups of no fewer than some 128 places, and no more than some 512.
-template <class Work>
-static void over_images(long count, long places, long tiles, const Work& work) {
-    const long threads = host.threads();
-    const long least = std::min(count, (127 + places) / places),
-               most = std::max(1L, std::min(32L, 512 / places));
-    const long size = std::min(most, std::max(least, (count + threads - 1) / threads));
-    const long groups = (count + size - 1) / size;
-    const long shares = groups >= threads ? 1 : std::min(tiles, (threads + groups - 1) / groups);
-    parallel(groups * shares, [&](long i) {
-        const long n = i / shares * size;
-        work(n, std::min(size, count - n), i % shares, shares);
-    });
 }
 
 // A group's channels of one sample as planes: turned, where channels are last.
@@ -347,6 +295,13 @@ static void convolution(const Convolution& s, const float* x, const float* w, co
                 y + g * s.outputs * places, places, s.groups * s.outputs * places, &own, 0);
         }
         return;
+    }
+    if (by_outputs(s, s.outputs, s.inputs, s.out[2], volume)) {
+        axes[2] = forward_axis(s, 2);  // not split
+        const long one[3] = {1, 1, 1};
+        return convolution_by_outputs(s,
+            {s.outputs, s.inputs, s.inputs * taps, taps, x, w, bias, y, s.in, s.out, s.stride, one},
+            {forward_grid(s, axes)}, axes);
     }
     std::vector<Gather> matrices(s.groups);
     std::vector<std::vector<float>> kept(s.groups);
@@ -464,6 +419,12 @@ static void convolution_input(const Convolution& s, const float* dy, const float
                 0, {dy + g * s.outputs * places, places, 1}, s.groups * s.outputs * places,
                 dx + g * s.inputs * pixels, pixels, s.groups * s.inputs * pixels, nullptr, 0);
         return;
+    }
+    if (by_outputs(s, s.inputs, s.outputs, phases[2][0].count, volume)) {
+        const long one[3] = {1, 1, 1};
+        return convolution_by_outputs(s,
+            {s.inputs, s.outputs, taps, s.inputs * taps, dy, w, nullptr, dx, s.out, s.in, one, s.stride},
+            backward_grids(s, phases, axes), axes);
     }
     struct Place {
         long at;  // of dx

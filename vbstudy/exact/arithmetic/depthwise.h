@@ -51,13 +51,6 @@ static std::vector<float> weights_of(const float* w, const Pieces& pieces, long 
     return kept;
 }
 
-// Places of a grid that read the same taps: the first one's number among all, how many there are, and where
-// the taps are in the image, from a place's corner on, and among the weights.
-struct Grid {
-    long first, count[3];
-    std::vector<long> image, weight;
-};
-
 // N vectors of all places of a grid. `corner` and `next` are the steps from a place to the next one in z, y
 // and x.
 template <int N>
@@ -66,7 +59,7 @@ static void depthwise_grid(const Grid& g, const float* image, const long corner[
     V added[N];
     for (int v = 0; v < N; ++v) added[v] = bias ? ld_some(bias + v * W, have - v * W) : V{};
     const long taps = long(g.image.size());
-    const long *at = g.image.data(), *with = g.weight.data();
+    const long *at = g.image.data(), *with = g.tap.data();
     for (long z = 0; z < g.count[0]; ++z)
         for (long y = 0; y < g.count[1]; ++y)
             for (long x = 0; x < g.count[2]; ++x) {
@@ -89,13 +82,15 @@ static void depthwise_grid(const Grid& g, const float* image, const long corner[
 
 // `from`, padded by `axes`, whose places are `step` apart for neighbours of a grid; to images of `size`, in
 // which these are `stride` apart.
-static void depthwise_grids(const Convolution& s, const std::vector<Grid>& grids, const float* from,
+static void depthwise_grids(const Convolution& s, std::vector<Grid> grids, const float* from,
     const long in[3], const Axis axes[3], const long step[3], const float* w, const float* bias, float* to,
     const long size[3], const long stride[3]) {
     const Pieces pieces(s.groups);
     const long taps = product_of(s.kernel), pixels = product_of(in), places = product_of(size),
                lanes = pieces.lanes;
     const std::vector<float> weights = weights_of(w, pieces, taps);
+    for (Grid& g : grids)
+        for (long i = 0; i < long(g.tap.size()); ++i) g.tap[i] *= lanes, g.image[i] *= lanes;
     const long row = axes[2].size * lanes, plane = axes[1].size * row;
     const long corner[3] = {step[0] * plane, step[1] * row, step[2] * lanes};
     shared(s.samples * pieces.count, 1 + 65536 / (places * taps * lanes), [&](long begin, long end) {
@@ -127,41 +122,16 @@ static void depthwise_grids(const Convolution& s, const std::vector<Grid>& grids
 static void depthwise_output(
     const Convolution& s, const float* x, const float* w, const float* bias, float* y) {
     const Axis axes[3] = {forward_axis(s, 0), forward_axis(s, 1), forward_axis(s, 2)};
-    const long lanes = Pieces(s.groups).lanes, row = axes[2].size, plane = axes[1].size * row;
-    Grid all{0, {s.out[0], s.out[1], s.out[2]}, {}, {}};
-    for (long z = 0; z < s.kernel[0]; ++z)
-        for (long v = 0; v < s.kernel[1]; ++v)
-            for (long h = 0; h < s.kernel[2]; ++h) {
-                all.weight.push_back(long(all.weight.size()) * lanes);
-                all.image.push_back(
-                    (z * s.dilation[0] * plane + v * s.dilation[1] * row + h * s.dilation[2]) * lanes);
-            }
     const long one[3] = {1, 1, 1};
-    depthwise_grids(s, {all}, x, s.in, axes, s.stride, w, bias, y, s.out, one);
+    depthwise_grids(s, {forward_grid(s, axes)}, x, s.in, axes, s.stride, w, bias, y, s.out, one);
 }
 
 static void depthwise_input(const Convolution& s, const float* dy, const float* w, float* dx) {
     std::vector<Phase> phases[3];
     const Axis axes[3] = {
         backward_axis(s, 0, phases[0]), backward_axis(s, 1, phases[1]), backward_axis(s, 2, phases[2])};
-    const long lanes = Pieces(s.groups).lanes;
-    std::vector<Grid> grids;
-    for (const Phase& z : phases[0])
-        for (const Phase& y : phases[1])
-            for (const Phase& x : phases[2]) {
-                Grid g{
-                    (z.phase * s.in[1] + y.phase) * s.in[2] + x.phase, {z.count, y.count, x.count}, {}, {}};
-                for (const auto& [kz, sz] : z.taps)
-                    for (const auto& [ky, sy] : y.taps)
-                        for (const auto& [kx, sx] : x.taps) {
-                            g.weight.push_back(((kz * s.kernel[1] + ky) * s.kernel[2] + kx) * lanes);
-                            const long line = (sz + axes[0].before) * axes[1].size + sy + axes[1].before;
-                            g.image.push_back((line * axes[2].size + sx + axes[2].before) * lanes);
-                        }
-                grids.push_back(g);
-            }
     const long one[3] = {1, 1, 1};
-    depthwise_grids(s, grids, dy, s.out, axes, one, w, nullptr, dx, s.in, s.stride);
+    depthwise_grids(s, backward_grids(s, phases, axes), dy, s.out, axes, one, w, nullptr, dx, s.in, s.stride);
 }
 
 // R taps over one part: lines of places, `line[i]` from where the first begins.
@@ -204,12 +174,8 @@ static void depthwise_weight(const Convolution& s, const float* x, const float* 
     const long taps = product_of(s.kernel), places = product_of(s.out), pixels = product_of(s.in),
                lanes = pieces.lanes;
     const long row = axes[2].size * lanes, plane = axes[1].size * row, volume = axes[0].size * plane;
-    std::vector<long> offset;
-    for (long z = 0; z < s.kernel[0]; ++z)
-        for (long y = 0; y < s.kernel[1]; ++y)
-            for (long h = 0; h < s.kernel[2]; ++h)
-                offset.push_back(
-                    z * s.dilation[0] * plane + y * s.dilation[1] * row + h * s.dilation[2] * lanes);
+    std::vector<long> offset = forward_grid(s, axes).image;
+    for (long& at : offset) at *= lanes;
     const Parts of(s);
     const long size = taps * lanes, runs = of.runs;
     std::unique_ptr<float[]> sums(new float[pieces.count * runs * size]);
