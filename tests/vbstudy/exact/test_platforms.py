@@ -66,6 +66,22 @@ def test_compilers_sets_of_instructions_and_threads_give_the_committed_weights(
     assert found == {COMMITTED["weights"][str(steps)][model][optimizer]}
 
 
+def convolutions(python: list[str], environment: dict[str, str]) -> str:
+    command = [*python, "-m", "tests.vbstudy.exact.drawn_convolutions"]
+    environment = {**os.environ, **environment}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("instructions", OWN_SETS)
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_compilers_and_sets_of_instructions_give_the_same_convolutions(
+    compiler: str, instructions: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    cache = tmp_path_factory.getbasetemp() / compiler
+    environment = {**SETS[instructions], "CXX": compiler, "XDG_CACHE_HOME": str(cache)}
+    assert convolutions([sys.executable], environment) == convolutions([sys.executable], {})
+
+
 @pytest.fixture(scope="module")
 def arm(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict[str, str]]:
     """A Python of Debian for ARM with torch, emulated; the compiler is one of this machine that makes code
@@ -96,6 +112,12 @@ def test_an_arm_processor_with_another_torch_gives_the_weights_of_this_one(
     emulated = hashes(arm[0], arguments, arm[1])
     assert emulated == hashes([sys.executable], arguments, {})
     assert len(emulated) == 1
+
+
+def test_an_arm_processor_gives_the_convolutions_of_this_one(
+    arm: tuple[list[str], dict[str, str]],
+) -> None:
+    assert convolutions(*arm) == convolutions([sys.executable], {})
 
 
 def emulated(cpu: str) -> list[str]:
