@@ -420,43 +420,33 @@ static void convolution_input(const Convolution& s, const float* dy, const float
                 dx + g * s.inputs * pixels, pixels, s.groups * s.inputs * pixels, nullptr, 0);
         return;
     }
-    if (by_outputs(s, s.inputs, s.outputs, phases[2][0].count, volume)) {
+    const std::vector<Grid> grids = backward_grids(s, phases, axes);
+    if (by_outputs(s, s.inputs, s.outputs, grids[0].count[2], volume)) {
         const long one[3] = {1, 1, 1};
         return convolution_by_outputs(s,
             {s.inputs, s.outputs, taps, s.inputs * taps, dy, w, nullptr, dx, s.out, s.in, one, s.stride},
-            backward_grids(s, phases, axes), axes);
+            grids, axes);
     }
     struct Place {
         long at;  // of dx
         Gather gather;
         std::vector<float> kept;
     };
-    std::vector<Place> all(s.groups * phases[0].size() * phases[1].size() * phases[2].size());
-    const long per_group = long(all.size()) / s.groups;
+    const long per_group = long(grids.size());
+    std::vector<Place> all(s.groups * per_group);
     for (long i = 0; i < long(all.size()); ++i) {
-        const long group = i / per_group, p = i % per_group;
-        const Phase& x = phases[2][p % phases[2].size()];
-        const Phase& y = phases[1][p / phases[2].size() % phases[1].size()];
-        const Phase& z = phases[0][p / phases[2].size() / phases[1].size()];
+        const long group = i / per_group;
+        const Grid& grid = grids[i % per_group];
         auto& g = all[i].gather;
-        all[i].at = (z.phase * s.in[1] + y.phase) * s.in[2] + x.phase;
-        const long out[3] = {z.count, y.count, x.count};
-        std::copy(out, out + 3, g.out);
+        all[i].at = grid.first;
+        std::copy(grid.count, grid.count + 3, g.out);
         g.rows = s.inputs;
         g.step_z = plane;
         g.step_y = axes[2].size;
-        std::vector<long> reached;
-        for (const auto& [kz, sz] : z.taps)
-            for (const auto& [ky, sy] : y.taps)
-                for (const auto& [kx, sx] : x.taps) {
-                    reached.push_back((kz * s.kernel[1] + ky) * s.kernel[2] + kx);
-                    g.offset.push_back((sz + axes[0].before) * plane + (sy + axes[1].before) * axes[2].size +
-                                       sx + axes[2].before);
-                }
-        const long count = long(reached.size());
+        const long count = long(grid.tap.size());
         g.depth = s.outputs * count;
-        g.offset.resize(g.depth);
-        for (long k = count; k < g.depth; ++k) g.offset[k] = g.offset[k - count] + int(volume);
+        for (long o = 0; o < s.outputs; ++o)
+            for (const long at : grid.image) g.offset.push_back(int(o * volume + at));
         pack_matrix(g, all[i].kept, [&](long row, long rows, float* to) {
             for (long o = 0; o < s.outputs; ++o, to += count * rows) {
                 const float* from = w + ((group * s.outputs + o) * s.inputs + row) * taps;
@@ -464,7 +454,7 @@ static void convolution_input(const Convolution& s, const float* dy, const float
                     transpose(from, taps, rows, taps, to, rows);
                 else
                     for (long t = 0; t < count; ++t)
-                        for (long r = 0; r < rows; ++r) to[t * rows + r] = from[r * taps + reached[t]];
+                        for (long r = 0; r < rows; ++r) to[t * rows + r] = from[r * taps + grid.tap[t]];
             }
         });
     }
@@ -594,12 +584,9 @@ static void weight_of_group(
     const Axis axes[3] = {forward_axis(s, 0), forward_axis(s, 1), forward_axis(s, 2)};
     const long plane = axes[1].size * axes[2].size, volume = axes[0].size * plane, apart = s.inputs * volume;
     std::vector<int> offset;
+    const Grid grid = forward_grid(s, axes);
     for (long c = 0; c < s.inputs; ++c)
-        for (long z = 0; z < s.kernel[0]; ++z)
-            for (long y = 0; y < s.kernel[1]; ++y)
-                for (long h = 0; h < s.kernel[2]; ++h)
-                    offset.push_back(c * volume + z * s.dilation[0] * plane +
-                                     y * s.dilation[1] * axes[2].size + h * s.dilation[2]);
+        for (const long at : grid.image) offset.push_back(int(c * volume + at));
     const Parts of(s);
     const long width = s.out[2], images = of.images;
     const bool by_columns = s.outputs >= 64 && width < 16;

@@ -3,8 +3,6 @@
 #pragma once
 #include "places.h"
 
-constexpr int LANES = W == 8 ? 2 * W : 4 * W;  // of a tile, at most
-
 // R places and N vectors of one part: out[r][lane] = sum over k of at[r][offset[k]] * w[k][lane].
 template <int R, int N>
 static __attribute__((noinline)) void place_tile(long depth, const float* const* at, const int* offset,
@@ -171,7 +169,9 @@ static void tiles_by_outputs(
 
 static void convolution_by_outputs(
     const Convolution& s, const Direction& d, const std::vector<Grid>& grids, const Axis axes[3]) {
-    if (W != 8 && d.rows > 2 * W) return tiles_by_outputs<6, LANES / W>(s, d, grids, axes);
-    if (d.rows > W) return tiles_by_outputs < W == 8 ? 6 : 12, 2 > (s, d, grids, axes);
+    constexpr int TALL = W == 8 ? 6 : 12;
+    if constexpr (W != 8)
+        if (d.rows > 2 * W) return tiles_by_outputs<6, 4>(s, d, grids, axes);
+    if (d.rows > W) return tiles_by_outputs<TALL, 2>(s, d, grids, axes);
     tiles_by_outputs<12, 1>(s, d, grids, axes);
 }
