@@ -394,6 +394,7 @@ def _so(analysis: Analysis) -> str:
         if any(weights == NOT_RECORDED for weights, *_ in levels):
             return "not known: weights are not recorded"
         return "not known: " + (missing_runs(analysis.study) or "add thread counts or repetitions")
+    by_time = "choose by time" + (", if the missing runs agree too" if missing_runs(analysis.study) else "")
     if of := _named_variant([compared(analysis, w)[0] for w in by_workload(analysis)]):
-        return f"in the {of[0]} choose by time; state both with the CPU model"
-    return "choose by time; state the count with the CPU model"
+        return f"in the {of[0]} {by_time}; state both with the CPU model"
+    return f"{by_time}; state the count with the CPU model"

@@ -75,6 +75,18 @@ def test_a_study_that_lacks_planned_runs_says_so_and_sweeps_first(study):
     assert next(next_steps(found)) == ("sweep", "2 of 3 planned runs are missing")
 
 
+def test_equal_models_of_a_study_that_lacks_planned_runs_are_advised_with_a_condition(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            study.run(cpus, repetition)
+    plan = {f"lenet5/fixed-seed/cpus-{cpus}": 3 for cpus in (1, 2)}
+    found = [analyze(study.directory, plan=Plan(runs=runs)) for runs in ({}, plan)]
+    assert [dict(which_threads(each))["advice"] for each in found] == [
+        "choose by time; state the count with the CPU model",
+        "choose by time, if the missing runs agree too; state the count with the CPU model",
+    ]
+
+
 def test_no_sweep_is_advised_where_all_planned_runs_are_done_or_none_can_begin(study):
     study.run(1)
     study.run(1, 2)

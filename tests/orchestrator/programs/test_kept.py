@@ -21,15 +21,18 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-# Its fifth run kills vbstudy. With the first, which is not measured, four are finished then.
+# Its fifth run kills vbstudy, and ends then. With the first, which is not measured, four are finished.
 PROGRAM = """\
-import os, pathlib, signal
+import os, pathlib, time
 counted = pathlib.Path(os.environ["COUNTED"])
 with counted.open("a") as file:
     file.write("x")
 if counted.stat().st_size == 5:
-    os.kill(os.getppid(), int(os.environ["SIGNAL"]))
-    signal.pause()
+    killed = os.getppid()
+    os.kill(killed, int(os.environ["SIGNAL"]))
+    while os.getppid() == killed:
+        time.sleep(0.05)
+    raise SystemExit
 print("loss: 0.5")
 """
 
