@@ -26,7 +26,9 @@ from vbstudy import caches
 SCHEMA_VERSION = 1
 PROGRAMS = 20  # whose runs are kept
 # Variables that a new terminal changes.
-SESSION = re.compile(r"_|OLDPWD|PWD|SHLVL|COLUMNS|LINES|(?:DBUS|SSH|STY|TERM|TMUX|VSCODE|WINDOW|XDG)_?.*")
+SESSION = re.compile(
+    r"_|OLDPWD|PWD|SHLVL|COLUMNS|LINES|STY|WINDOWID|TERM|TERM_PROGRAM.*|TMUX|(?:DBUS|SSH|TMUX|VSCODE|XDG)_.*"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

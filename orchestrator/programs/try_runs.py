@@ -94,7 +94,8 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say, kept: Kept | None =
             for number in range(1, ask.repetitions + 1)
             for condition in (conditions if number % 2 else reversed(conditions))
         ]
-        there = kept.read() if kept else {}
+        asked = {(condition.label, number) for condition, number in order}
+        there = {key: run for key, run in kept.read().items() if key in asked} if kept else {}
         if kept and there:
             say(f"{len(there)} of {len(order)} runs are kept in {kept.folder}, and are not run again")
         for i, (condition, number) in enumerate(order, 1):

@@ -96,11 +96,13 @@ def test_runs_serve_neither_another_program_nor_another_environment(
 ) -> None:
     same = kept(folder).folder
     others = [kept(folder, seed=2), kept(folder, label="other"), kept(folder, version="2.14.0")]
+    for name in ("LEARNING_RATE", "WINDOW_SIZE", "STYLE"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "0.1")
+            others.append(kept(folder))
     with monkeypatch.context() as patch:
-        patch.setenv("LEARNING_RATE", "0.1")
-        others.append(kept(folder))
-    with monkeypatch.context() as patch:
-        patch.setenv("SSH_CONNECTION", "of a new terminal")
+        for name in ("SSH_CONNECTION", "TERM", "TMUX_PANE"):
+            patch.setenv(name, "of a new terminal")
         (folder / "__pycache__").mkdir()
         assert kept(folder).folder == same
     script = folder / "package" / "train.py"
