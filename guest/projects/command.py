@@ -283,10 +283,7 @@ class _Output:
             if self._written >= LOG_LIMIT_BYTES:
                 self._log.write(f"\n[the log ends here: more than {LOG_LIMIT_BYTES >> 20} MiB]\n".encode())
             self._log.flush()  # it is read while the command runs, and when it was killed
-        except (
-            OSError,
-            ValueError,
-        ) as error:  # a full disk; or closed, as Ctrl-C ended `close`
+        except (OSError, ValueError) as error:  # a full disk; or closed, as Ctrl-C ended `close`
             self.error = self.error or error
 
     def _line(self, line: bytes) -> None:

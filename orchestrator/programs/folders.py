@@ -128,15 +128,19 @@ def _few(names: Sequence[str]) -> str:
 
 def _leading_out(folder: Path) -> Iterator[Path]:
     """The links of a copy that lead out of the folder, by their paths in it; absolute ones all do."""
+    for path in copied(folder):
+        if path.is_symlink() and (
+            path.readlink().is_absolute() or not Path(os.path.realpath(path)).is_relative_to(folder.resolve())
+        ):
+            yield path.relative_to(folder)
+
+
+def copied(folder: Path) -> Iterator[Path]:
+    """All files, links and folders that a run gets a copy of, always in the same order."""
     for parent, folders, files in os.walk(folder):
         left = left_out(parent, [*folders, *files])
         folders[:] = sorted(set(folders) - left)
-        for path in (Path(parent) / name for name in (*folders, *sorted(set(files) - left))):
-            if path.is_symlink() and (
-                path.readlink().is_absolute()
-                or not Path(os.path.realpath(path)).is_relative_to(folder.resolve())
-            ):
-                yield path.relative_to(folder)
+        yield from (Path(parent) / name for name in (*folders, *sorted(set(files) - left)))
 
 
 def left_out(folder: str, names: list[str]) -> set[str]:

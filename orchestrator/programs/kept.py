@@ -84,12 +84,9 @@ class Kept:
 def _contents(folder: Path) -> list[tuple[str, int, str]]:
     """Path, mode and SHA-256 or a link's target of all that a run gets a copy of. Raises OSError."""
     found = []
-    for parent, inner, files in os.walk(folder):
-        left = folders.left_out(parent, [*inner, *files])
-        inner[:] = sorted(set(inner) - left)
-        for path in (Path(parent) / name for name in sorted({*inner, *files} - left)):
-            link = path.is_symlink()
-            if link or not path.is_dir():
-                what = str(path.readlink()) if link else sha256_of(path)
-                found.append((path.relative_to(folder).as_posix(), path.lstat().st_mode, what))
+    for path in folders.copied(folder):
+        link = path.is_symlink()
+        if link or not path.is_dir():
+            what = str(path.readlink()) if link else sha256_of(path)
+            found.append((path.relative_to(folder).as_posix(), path.lstat().st_mode, what))
     return found

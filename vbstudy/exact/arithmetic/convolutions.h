@@ -298,9 +298,8 @@ static void convolution(const Convolution& s, const float* x, const float* w, co
     }
     if (by_outputs(s, s.outputs, s.inputs, s.out[2], volume)) {
         axes[2] = forward_axis(s, 2);  // not split
-        const long one[3] = {1, 1, 1};
         return convolution_by_outputs(s,
-            {s.outputs, s.inputs, s.inputs * taps, taps, x, w, bias, y, s.in, s.out, s.stride, one},
+            {s.outputs, s.inputs, s.inputs * taps, taps, x, w, bias, y, s.in, s.out, s.stride, ONE},
             {forward_grid(s, axes)}, axes);
     }
     std::vector<Gather> matrices(s.groups);
@@ -402,10 +401,6 @@ static void convolution_input(const Convolution& s, const float* dy, const float
     const long taps = product_of(s.kernel), places = product_of(s.out), pixels = product_of(s.in);
     if (places == 1) return input_of_one_place(s, dy, w, dx);
     if (depthwise(s)) return depthwise_input(s, dy, w, dx);
-    std::vector<Phase> phases[3];
-    const Axis axes[3] = {
-        backward_axis(s, 0, phases[0]), backward_axis(s, 1, phases[1]), backward_axis(s, 2, phases[2])};
-    const long plane = axes[1].size * axes[2].size, volume = axes[0].size * plane;
     if (as_rows(s)) {
         for (long g = 0; g < s.groups; ++g)
             product_batch(1, s.samples * places, s.inputs, s.outputs,
@@ -420,11 +415,14 @@ static void convolution_input(const Convolution& s, const float* dy, const float
                 dx + g * s.inputs * pixels, pixels, s.groups * s.inputs * pixels, nullptr, 0);
         return;
     }
+    std::vector<Phase> phases[3];
+    const Axis axes[3] = {
+        backward_axis(s, 0, phases[0]), backward_axis(s, 1, phases[1]), backward_axis(s, 2, phases[2])};
+    const long plane = axes[1].size * axes[2].size, volume = axes[0].size * plane;
     const std::vector<Grid> grids = backward_grids(s, phases, axes);
     if (by_outputs(s, s.inputs, s.outputs, grids[0].count[2], volume)) {
-        const long one[3] = {1, 1, 1};
         return convolution_by_outputs(s,
-            {s.inputs, s.outputs, taps, s.inputs * taps, dy, w, nullptr, dx, s.out, s.in, one, s.stride},
+            {s.inputs, s.outputs, taps, s.inputs * taps, dy, w, nullptr, dx, s.out, s.in, ONE, s.stride},
             grids, axes);
     }
     struct Place {
@@ -450,11 +448,7 @@ static void convolution_input(const Convolution& s, const float* dy, const float
         pack_matrix(g, all[i].kept, [&](long row, long rows, float* to) {
             for (long o = 0; o < s.outputs; ++o, to += count * rows) {
                 const float* from = w + ((group * s.outputs + o) * s.inputs + row) * taps;
-                if (count == taps)
-                    transpose(from, taps, rows, taps, to, rows);
-                else
-                    for (long t = 0; t < count; ++t)
-                        for (long r = 0; r < rows; ++r) to[t * rows + r] = from[r * taps + grid.tap[t]];
+                pack_taps(grid, from, taps, rows, taps, to, rows);
             }
         });
     }
@@ -604,8 +598,7 @@ static void weight_of_group(
         float *image = x_kept.get(images * apart + 64), *g = g_kept.get((images * places + 16) * ldo + 64);
         std::vector<int> line;
         for (long part = of.begin(run), begin = part; part < of.begin(run + 1); ++part) {
-            const long n = part / of.in_one * images, have = std::min(images, s.samples - n);
-            const long top = part % of.in_one * of.tall, high = std::min(of.tall, of.lines - top);
+            const auto [n, have, top, high] = of.at(part);
             if (part == begin || !top)
                 for (long k = 0; k < have; ++k)
                     pad_image(planes_of(x, s.last, s.groups, s.inputs, pixels, n + k, group), s.inputs, s.in,
@@ -663,18 +656,17 @@ static void weight_of_rows(
     const Convolution& s, long group, const float* x, const float* dy, float* dw, long threads) {
     const Parts of(s);
     const long places = product_of(s.out), depth = s.inputs * product_of(s.kernel), size = s.outputs * depth;
-    const long wide = s.groups * depth, high = s.groups * s.outputs;
+    const long wide = s.groups * depth, outputs = s.groups * s.outputs;
     const long shares = std::min(s.outputs, (threads + of.runs - 1) / of.runs);
     std::unique_ptr<float[]> sums(new float[of.runs * size]);
     parallel(of.runs * shares, [&](long i) {
         const long run = i / shares, first = s.outputs * (i % shares) / shares,
                    last = s.outputs * (i % shares + 1) / shares;
         for (long part = of.begin(run), begin = part; part < of.begin(run + 1); ++part) {
-            const long n = part / of.in_one * of.images, top = part % of.in_one * of.tall;
-            const long rows = of.in_one == 1 ? std::min(of.images, s.samples - n) * places
-                                             : std::min(of.tall, of.lines - top) * s.out[2];
+            const auto [n, have, top, high] = of.at(part);
             const long row = n * places + top * s.out[2];
-            block(last - first, depth, rows, {dy + row * high + group * s.outputs + first, 1, high},
+            block(last - first, depth, have * high * s.out[2],
+                {dy + row * outputs + group * s.outputs + first, 1, outputs},
                 {x + row * wide + group * depth, wide, 1}, sums.get() + run * size + first * depth, depth,
                 part != begin);
         }

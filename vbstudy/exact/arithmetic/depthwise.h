@@ -24,22 +24,10 @@ static void lanes_of(const float* x, bool last, const Pieces& pieces, long piece
     const Axis axes[3], float* to) {
     static thread_local Scratch kept;
     const long have = pieces.have(piece), lanes = pieces.lanes, pixels = product_of(in);
-    const Axis &z = axes[0], &y = axes[1], &w = axes[2];
-    const float* from = x + pieces.first(piece);
-    long step = pieces.channels;
-    if (!last) {
-        float* turned = kept.get(pixels * lanes);
-        transpose(x + pieces.first(piece) * pixels, pixels, have, pixels, turned, lanes);
-        from = turned;
-        step = lanes;
-    }
-    std::fill(to, to + z.size * y.size * w.size * lanes, 0.f);
-    for (long i = 0; i < z.real; ++i)
-        for (long j = 0; j < y.real; ++j) {
-            float* line = to + (((z.before + i) * y.size + y.before + j) * w.size + w.before) * lanes;
-            const float* row = from + (i * in[1] + j) * in[2] * step;
-            for (long l = 0; l < w.real; ++l) memcpy(line + l * lanes, row + l * step, have * sizeof(float));
-        }
+    if (last) return pad_pixels(x + pieces.first(piece), pieces.channels, have, in, axes, to, lanes);
+    float* turned = kept.get(pixels * lanes);
+    transpose(x + pieces.first(piece) * pixels, pixels, have, pixels, turned, lanes);
+    pad_pixels(turned, lanes, have, in, axes, to, lanes);
 }
 
 // [piece][tap][lane]
@@ -122,16 +110,14 @@ static void depthwise_grids(const Convolution& s, std::vector<Grid> grids, const
 static void depthwise_output(
     const Convolution& s, const float* x, const float* w, const float* bias, float* y) {
     const Axis axes[3] = {forward_axis(s, 0), forward_axis(s, 1), forward_axis(s, 2)};
-    const long one[3] = {1, 1, 1};
-    depthwise_grids(s, {forward_grid(s, axes)}, x, s.in, axes, s.stride, w, bias, y, s.out, one);
+    depthwise_grids(s, {forward_grid(s, axes)}, x, s.in, axes, s.stride, w, bias, y, s.out, ONE);
 }
 
 static void depthwise_input(const Convolution& s, const float* dy, const float* w, float* dx) {
     std::vector<Phase> phases[3];
     const Axis axes[3] = {
         backward_axis(s, 0, phases[0]), backward_axis(s, 1, phases[1]), backward_axis(s, 2, phases[2])};
-    const long one[3] = {1, 1, 1};
-    depthwise_grids(s, backward_grids(s, phases, axes), dy, s.out, axes, one, w, nullptr, dx, s.in, s.stride);
+    depthwise_grids(s, backward_grids(s, phases, axes), dy, s.out, axes, ONE, w, nullptr, dx, s.in, s.stride);
 }
 
 // R taps over one part: lines of places, `line[i]` from where the first begins.
@@ -186,8 +172,7 @@ static void depthwise_weight(const Convolution& s, const float* x, const float* 
         float* to = sums.get() + i * size;
         std::vector<long> line;
         for (long part = of.begin(run), begin = part; part < of.begin(run + 1); ++part) {
-            const long n = part / of.in_one * of.images, have = std::min(of.images, s.samples - n);
-            const long top = part % of.in_one * of.tall, high = std::min(of.tall, of.lines - top);
+            const auto [n, have, top, high] = of.at(part);
             if (part == begin || !top)
                 for (long k = 0; k < have; ++k) {
                     lanes_of(

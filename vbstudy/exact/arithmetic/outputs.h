@@ -95,11 +95,7 @@ static void tiles_by_outputs(
                     continue;
                 }
                 for (long c = 0; c < d.channels; ++c, w += d.channel_step, to += count * WIDTH)
-                    if (count == taps)
-                        transpose(w, d.row_step, have, taps, to, WIDTH);
-                    else
-                        for (long t = 0; t < count; ++t)
-                            for (long r = 0; r < have; ++r) to[t * WIDTH + r] = w[r * d.row_step + g.tap[t]];
+                    pack_taps(g, w, d.row_step, have, taps, to, WIDTH);
             }
         });
     }
@@ -113,7 +109,7 @@ static void tiles_by_outputs(
             float* to = image + i * volume * all_in;
             const float* from = d.from + (n + i) * pixels * all_in;
             if (s.last)
-                pad_pixels(from, all_in, d.in, axes, to);
+                pad_pixels(from, all_in, all_in, d.in, axes, to, all_in);
             else
                 pad_image(from + low * d.channels * pixels, (high - low) * d.channels, d.in, axes, 1,
                     to + low * d.channels * volume);

@@ -89,21 +89,39 @@ static std::vector<Grid> backward_grids(
     return grids;
 }
 
+// to[tap * lanes + r] = w[r * row_step + the tap's number] for the taps of a grid.
+static void pack_taps(
+    const Grid& g, const float* w, long row_step, long rows, long all, float* to, long lanes) {
+    const long count = long(g.tap.size());
+    if (count == all) return transpose(w, row_step, rows, all, to, lanes);
+    for (long t = 0; t < count; ++t)
+        for (long r = 0; r < rows; ++r) to[t * lanes + r] = w[r * row_step + g.tap[t]];
+}
+
+constexpr long ONE[3] = {1, 1, 1};
 constexpr long RUNS = 4;
 
 // How the sums of a weight's gradient are cut: whole images or lines of one in parts, and these in runs.
 struct Parts {
-    long lines, images, tall, in_one, count, runs;
-    explicit Parts(const Convolution& s) {
+    long samples, lines, images, tall, in_one, count, runs;
+    explicit Parts(const Convolution& s) : samples(s.samples) {
         const long places = product_of(s.out);
         lines = s.out[0] * s.out[1];
         images = std::max(1L, PART / places);
         tall = places > PART ? std::max(1L, PART / s.out[2]) : lines;
         in_one = (lines + tall - 1) / tall;
-        count = (s.samples + images - 1) / images * in_one;
+        count = (samples + images - 1) / images * in_one;
         runs = std::min(RUNS, count);
     }
     long begin(long run) const { return count * run / runs; }
+    // A part's first sample, how many these are, and its first line and how many there are in each.
+    struct Part {
+        long sample, have, top, high;
+    };
+    Part at(long part) const {
+        const long sample = part / in_one * images, top = part % in_one * tall;
+        return {sample, std::min(images, samples - sample), top, std::min(tall, lines - top)};
+    }
     // The sums of all runs, of n numbers and `next` apart, where the first ones are.
     void join(float* p, long n, long next) const {
         if (runs == 2)
@@ -152,14 +170,22 @@ static void pad_image(
         }
 }
 
-// The same of pixels, whose channels are last.
-static void pad_pixels(const float* x, long channels, const long in[3], const Axis axes[3], float* to) {
+// The same where channels are last: `channels` of each pixel, which are `step` apart, and `lanes` in the
+// image.
+static void pad_pixels(
+    const float* x, long step, long channels, const long in[3], const Axis axes[3], float* to, long lanes) {
     const Axis &z = axes[0], &y = axes[1], &w = axes[2];
-    std::fill(to, to + z.size * y.size * w.size * channels, 0.f);
+    std::fill(to, to + z.size * y.size * w.size * lanes, 0.f);
     for (long i = 0; i < z.real; ++i)
-        for (long j = 0; j < y.real; ++j)
-            memcpy(to + (((z.before + i) * y.size + y.before + j) * w.size + w.before) * channels,
-                x + (i * in[1] + j) * in[2] * channels, w.real * channels * sizeof(float));
+        for (long j = 0; j < y.real; ++j) {
+            float* line = to + (((z.before + i) * y.size + y.before + j) * w.size + w.before) * lanes;
+            const float* row = x + (i * in[1] + j) * in[2] * step;
+            if (step == channels && lanes == channels)
+                memcpy(line, row, w.real * channels * sizeof(float));
+            else
+                for (long l = 0; l < w.real; ++l)
+                    memcpy(line + l * lanes, row + l * step, channels * sizeof(float));
+        }
 }
 
 // Calls work(image, images, share, shares) for groups of images of a batch and shares of the rows: as many as
