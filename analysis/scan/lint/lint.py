@@ -12,7 +12,15 @@ from analysis.scan.lint.collect import Collector
 from analysis.scan.lint.facts import FETCHES, MOVES, FileFacts, Spot, finding, spot
 from analysis.scan.lint.models.frozen import WORD, frozen
 from analysis.scan.lint.models.idle import idle_lines, remade_lines
-from analysis.scan.lint.models.resumed import EXISTS, handed_back, loads_if_there, resumed
+from analysis.scan.lint.models.resumed import (
+    EXISTS,
+    LAST,
+    REMOVES,
+    handed_back,
+    loads_if_there,
+    restored,
+    resumed,
+)
 from analysis.scan.lint.order.kept import kept_in_order
 from analysis.scan.lint.python2 import as_python_3, without_async_names
 from analysis.scan.lint.registry import registry
@@ -90,6 +98,10 @@ def lint_cells(facts: FileFacts, cells: list[Cell], options: Options) -> None:
     starts = []
     unread = False
     enabled = gc.isenabled()
+
+    def has(word: re.Pattern[str]) -> bool:
+        return any(word.search(cell.text) for cell in cells)
+
     gc.disable()  # a tree is all new objects: looking for cycles among them costs a third of the time
     try:
         for cell in cells:
@@ -107,7 +119,7 @@ def lint_cells(facts: FileFacts, cells: list[Cell], options: Options) -> None:
             facts.lines += cell.text.count("\n") + (not cell.text.endswith("\n") and bool(cell.text))
         if facts.is_notebook:
             facts.cells = tuple(starts)
-        if any(WORD.search(cell.text) for cell in cells):
+        if has(WORD):
             facts.frozen = frozen(body)
         try:
             if options and any(not options.keys().isdisjoint(_WORD.findall(cell.text)) for cell in cells):
@@ -118,11 +130,16 @@ def lint_cells(facts: FileFacts, cells: list[Cell], options: Options) -> None:
             Collector(facts).module(ast.Module(body=body, type_ignores=[]))
             record_choices(facts, body)
             facts.remade = remade_lines(body)
-            if any(EXISTS.search(cell.text) for cell in cells):
+            if has(EXISTS):
                 facts.findings += [goes_on(facts.path, spot(test), name) for test, name in resumed(body)]
                 functions = (each for each in body if isinstance(each, Function))
                 facts.loading = {each.name: places for each in functions if (places := loads_if_there(each))}
-            if any(_LOADS.search(cell.text) for cell in cells):
+            if has(LAST):
+                name = "the last checkpoint"
+                facts.findings += [goes_on(facts.path, spot(each), name) for each in restored(body)]
+            if has(REMOVES):
+                facts.findings = [each for each in facts.findings if each.rule != "VB106"]
+            if has(_LOADS):
                 facts.handed_back = {spot(call): names for call, names in handed_back(body)}
             if any(registry().operations[use.entry].model for use in facts.operations):
                 facts.idle = idle_lines(body)

@@ -38,6 +38,8 @@ RULES: dict[str, Rule] = {
                   "set it in the environment before Python starts"),
     "VB106": Rule(WARNING, "a program continues from files that its last run left",
                   "begin each run in a folder of its own, or go on only where an option asks for it"),
+    "VB107": Rule(WARNING, "data come from a service whose answers change",
+                  "store once what it answers, with the date, and train on that"),
     # ---- data loading
     "VB201": Rule(NOTE, "workers of a DataLoader have no seed of their own",
                   "pass generator= with a seed, and worker_init_fn= where the data set uses NumPy or random"),

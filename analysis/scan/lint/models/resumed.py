@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
-from analysis.scan.lint.syntax.arguments import given_to, last, parameters, text_of
+from analysis.scan.lint.syntax.arguments import dotted, given_to, last, parameters, text_of
 from analysis.scan.lint.syntax.bindings import is_main_guard
 from analysis.scan.lint.syntax.choices import Function
-from analysis.scan.lint.syntax.tree import all_of, nodes_in, nodes_of
+from analysis.scan.lint.syntax.tree import all_of, names_in, nodes_in, nodes_of
 
 EXISTS = re.compile(r"\b(?:exists|is_?file)\b")
+LAST = re.compile(r"\b(?:latest_checkpoint|get_checkpoint_state)\b")
+"""What TensorFlow has for the last checkpoint of a folder, if there is one."""
+REMOVES = re.compile(r"\b(?:rmtree|DeleteRecursively|mkdtemp|TemporaryDirectory)\b")
+"""In a file with these, no folder of an earlier run need be left."""
+RESTORING = re.compile(r"^(?:restore|load_weights)$")
+STEP = re.compile(r"train|opt(?:im|\b)|solver|(?:^|_)step")
+"""What a session runs that trains."""
+OF_OTHERS = re.compile(r"pre_?train|init|base|teacher|source|from|tune", re.IGNORECASE)
+"""Names of folders that a program does not write."""
 LOADING = re.compile(r"load|restore|resume|^from_|^YOLO$", re.IGNORECASE)
 SAVING = re.compile(r"^_*(?:save|dump|write|store|export)", re.IGNORECASE)
 TRAINING = re.compile(r"(?:^|_)(?:train(?!_test)|fit|learn)|^backward$|^step$")
@@ -44,6 +53,67 @@ def resumed(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.If, str]]:
                 trains = trained > end or any(_calls(node.body, TRAINING))
                 if trains and (saved.get(path, 0) > end or OF_LAST.search(path) or _says(node.body)):
                     yield node, path
+
+
+def restored(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements, in no branch but whether there is one, that restore the last checkpoint of TensorFlow
+    before a training, or call a method of their class that does."""
+    for scope in _scopes(body):
+        yield from _before_training(scope, _restoring(scope))
+    for owner in all_of(ast.ClassDef, *body):
+        methods = [each for each in owner.body if isinstance(each, Function)]
+        by = {each.name for each in methods if any(_restoring(each.body)) and not _last_training(each.body)}
+        for each in methods if by else ():
+            yield from _before_training(
+                each.body, (n for n in _unconditional(each.body) if _calls_own(n, by))
+            )
+
+
+def _before_training(scope: Sequence[ast.stmt], nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    trained = _last_training(scope)
+    return (node for node in nodes if trained > (node.end_lineno or 0))
+
+
+def _last_training(scope: Sequence[ast.stmt]) -> int:
+    """The last line that trains, of TensorFlow 1 `session.run(train_op)`; 0 without one."""
+    return max(
+        (
+            call.lineno
+            for call in all_of(ast.Call, *scope)
+            if TRAINING.search(name := last(call.func))
+            or (name == "run" and call.args and STEP.search(text_of(call.args[0])))
+        ),
+        default=0,
+    )
+
+
+def _restoring(scope: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    found: dict[str, str] = {}  # names that stand for a last checkpoint: what gave it
+    for node in _unconditional(scope):
+        match node:
+            case ast.If(test=test, body=body) if _is_last(test, found):
+                if any(_calls(body, RESTORING)):
+                    yield node
+            case ast.Expr(value=value) | ast.Assign(value=value):
+                calls = [*_calls([value], RESTORING)]
+                if any(_is_last(each, found) for call in calls for each in given_to(call)):
+                    yield node
+                elif isinstance(node, ast.Assign) and not calls and _is_last(value, found):
+                    found[last(node.targets[0])] = text_of(value)
+
+
+def _calls_own(node: ast.stmt, methods: Set[str]) -> bool:
+    """`self.load(folder)`, `if self.load(folder): ...`."""
+    part = node.test if isinstance(node, ast.If) else getattr(node, "value", None)
+    return part is not None and any(
+        last(call.func) in methods and dotted(call.func) == "self" for call in all_of(ast.Call, part)
+    )
+
+
+def _is_last(value: ast.expr, found: Mapping[str, str]) -> bool:
+    """Whether an expression has a last checkpoint, of a folder that may be the program's own."""
+    texts = [text_of(value), *(found[name] for name in names_in(value) if name in found)]
+    return any(map(LAST.search, texts)) and not any(map(OF_OTHERS.search, texts))
 
 
 def loads_if_there(function: Function) -> list[tuple[int, str]]:

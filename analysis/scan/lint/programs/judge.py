@@ -36,7 +36,7 @@ from analysis.scan.results import Level, LintFinding
 
 SHARED = frozenset(("VB101", "VB401"))
 """Rules of which one finding may be about several programs."""
-OF_RESULTS = OF_GENERATORS | {"VB105", "VB303", "VB504"}
+OF_RESULTS = OF_GENERATORS | {"VB105", "VB107", "VB303", "VB504"}
 """What matters in programs that train or prepare data, of the rules of one file."""
 OF_TENSORFLOW = frozenset(name for name in THREAD_SETTINGS if "tensorflow" in SETTINGS[name])
 """Its thread pools do not read those of OpenMP."""
@@ -137,14 +137,14 @@ def _shared(found: LintFinding) -> tuple[str, str, int]:
 
 
 def _first_of_file(found: Sequence[LintFinding]) -> list[LintFinding]:
-    """Programs that share the file in which they train are not reported one by one."""
-    seen: set[str] = set()
+    """Programs that share the file in which they train are not reported one by one, nor calls of services."""
+    seen: set[tuple[str, str]] = set()
     kept = []
     for each in found:
-        if each.rule == "VB401":
-            if each.place.path in seen:
+        if each.rule in ("VB107", "VB401"):
+            if (each.rule, each.place.path) in seen:
                 continue
-            seen.add(each.place.path)
+            seen.add((each.rule, each.place.path))
         kept.append(each)
     return kept
 

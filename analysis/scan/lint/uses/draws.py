@@ -1,4 +1,4 @@
-"""What draws from a generator: rules VB101 to VB104."""
+"""What draws from a generator, or comes from a service: rules VB101 to VB104, and VB107."""
 
 from __future__ import annotations
 
@@ -43,6 +43,19 @@ from analysis.scan.lint.vocabulary import (
     seeds_by_name,
 )
 
+SERVICE = re.compile(
+    r"^(?:yfinance\.(?:download|Tickers?\(\)\.(?:history|download))"
+    r"|pandas_datareader\.(?:data\.)?(?:DataReader|get_data_\w+|get_quote_\w+)"
+    r"|(?:quandl|nasdaqdatalink)\.get|yahoo_fin\.stock_info\.get_\w+|nsepy\.get_\w+|FinanceDataReader\.\w+"
+    r"|fredapi\.Fred\(\)\.get_series|(?:akshare|tushare|investpy)\.\w+|tushare\.pro_api\(\)\.\w+"
+    r"|alpha_vantage\.\w+\.\w+\(\)\.get_\w+|binance\.(?:client\.)?Client\(\)\.get_\w+"
+    r"|ccxt\.\w+\(\)\.fetch_\w+|pytrends\.request\.TrendReq\(\)\.\w+|newsapi\.NewsApiClient\(\)\.get_\w+"
+    r"|wikipedia\.(?:page|summary|search)|meteostat\.(?:Hourly|Daily|Monthly)(?:\(\)\.fetch)?"
+    r"|openai\.(?:\w+\(\)\.)?(?:\w+\.)*(?:create|parse|acreate)|anthropic\.(?:\w+\(\)\.)?messages\.create"
+    r"|groq\.Groq\(\)\.chat\.completions\.create|google\.generativeai\.GenerativeModel\(\)\.generate_content"
+    r"|google\.genai\.Client\(\)\.models\.generate_content)$"
+)
+"""Services that add to their data, change them or write another text, by the calls that ask them."""
 COMPOSED = re.compile(r"^albumentations\.(?:\w+\.)*(?:Replay)?Compose$")
 SEEDS_MONAI = frozenset(("monai.data.DataLoader", "monai.data.ThreadDataLoader"))
 """They seed transforms from PyTorch's generator."""
@@ -178,6 +191,8 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
             to.facts.made[spot(node)] = to.target
     if name in seeding.OWN_GENERATORS:
         seeding.own_generator(to, node, name)
+    elif SERVICE.match(name):
+        to.report("VB107", node, f"{name.replace('()', '')} returns what the service has when it is asked")
     elif name == "tensorflow.random.Generator.from_non_deterministic_state":
         to.report("VB102", node, "the generator begins in another state in each run")
     elif COMPOSED.match(name) and is_given(node, "seed"):

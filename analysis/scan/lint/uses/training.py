@@ -6,7 +6,7 @@ import ast
 import re
 
 from analysis.scan.lint.facts import Event, spot
-from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, last
+from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open, last
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import KERAS_1, OF_UNKNOWN, WORDS, is_own
 
@@ -18,6 +18,17 @@ ESTIMATOR = re.compile(
     r"skopt|boruta|sklearn_crfsuite|gplearn|tpot|flaml|autosklearn|econml|river|skmultiflow|capymoa|h2o|pygam|lifelines|sksurv|cuml|mapie)\."
 )
 """What is fitted, or chosen by fitting, of libraries without gradients."""
+SEARCHES = re.compile(
+    r"^(?:keras_tuner|kerastuner)\.(?:\w+\.)*(?:RandomSearch|Hyperband|BayesianOptimization|GridSearch|Tuner)$"
+)
+KEEPING = {
+    re.compile(r"^tensorflow\.(?:\w+\.)*(?:\w*Estimator|DNN\w+|Linear\w+|RunConfig)$"): "model_dir",
+    re.compile(r"^tensorflow\.train\.MonitoredTrainingSession$"): "checkpoint_dir",
+    re.compile(
+        r"^tensorflow\.train\.Supervisor$|^(?:tf_slim|tensorflow\.contrib\.slim)\.learning\.train$"
+    ): "logdir",
+}
+"""What goes on from the last checkpoint of a folder, and the argument that gives the folder."""
 GRADIENTS = frozenset(("jax.grad", "jax.value_and_grad", "flax.nnx.grad", "flax.nnx.value_and_grad"))
 TRAINERS = re.compile(
     r"^(?:transformers|trl|detectron2\.engine|sentence_transformers|setfit|adapters|flair|super_gradients|unsloth)\."
@@ -91,12 +102,27 @@ def by_name(to: Walk, node: ast.Call, name: str) -> None:
         to.event("train", "Trainer.train()", node)
     elif TRAINS.match(name):
         to.event("train", "estimator" if OF_ESTIMATORS.match(name) else f"{name.rpartition('.')[2]}()", node)
+    _goes_on(to, node, name)
     if LOADED_FIT.match(name) and constant(argument(node, "shuffle")) is not False:
         to.event("draw", "tensorflow", node, "fit(shuffle=True) of a model that was loaded")
     if name == "tensorflow.GradientTape":
         to.event("train", "a gradient tape", node)
     elif name in GRADIENTS:
         to.event("train", name, node)
+
+
+def _goes_on(to: Walk, node: ast.Call, name: str) -> None:
+    """Rule VB106, of a library that asks nobody whether something of an earlier run is there."""
+    if SEARCHES.match(name):
+        if is_open(node, "overwrite") is True or constant(argument(node, "overwrite")) is False:
+            to.report("VB106", node, "the search goes on from trials in its folder: pass overwrite=True")
+    elif name in ("optuna.create_study", "optuna.study.create_study"):
+        if constant(argument(node, "load_if_exists")) is True and is_given(node, "storage"):
+            to.report("VB106", node, "load_if_exists=True: the search goes on from trials that are stored")
+    elif (folder := next((folder for what, folder in KEEPING.items() if what.match(name)), "")) and (
+        is_open(node, folder) is False
+    ):
+        to.report("VB106", node, f"training goes on from the last checkpoint in {folder} if there is one")
 
 
 def followed(to: Walk, name: str | None) -> str | None:
