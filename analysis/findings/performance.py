@@ -39,7 +39,7 @@ def free_seeds(study: StudyData, tables: dict[str, Table]) -> dict[str, Decision
     all of them needs no correction (Berger 1982); over workloads Hochberg's. Not supported when a pair that
     is not equivalent differs (p of the table `tests`, Holm's correction over all pairs of all workloads).
     Else inconclusive, with the smallest difference that these runs show; also where trainings failed, in
-    their metric or with an error, for those that did not are no fair sample."""
+    their metric or with an error, for those that did not are a selected sample."""
     found: dict[str, Decision] = {}
     tests: dict[str, list[dict[Any, Any]]] = {}
     for workload in study.metrics:
@@ -129,7 +129,8 @@ def _free_seeds(
     failed += [f"{counted(n, 'attempt')} before the last at {name}" for name, n in crashed.items() if n]
     if failed:
         why = (
-            f"trainings failed at thread counts: {', '.join(failed)}; the others are no fair sample; {extent}"
+            f"trainings failed at thread counts: {', '.join(failed)}; the remaining runs are a "
+            f"selected sample; {extent}"
         )
         return open_(why, **numbers | {"runs_needed": None})
 

@@ -29,7 +29,7 @@ def next_steps(analysis: Analysis) -> Iterator[tuple[str, str]]:
     elif lacking:
         yield "sweep", lacking
     elif (needed := runs_needed(analysis)) and needed <= FEASIBLE:
-        yield f"sweep --runs {needed}", "could decide F1"
+        yield f"sweep --runs {needed}", "narrower intervals; a new study tests F1"
     if command := next(filter(None, (command for command, _ in _traces(analysis))), ""):
         yield command, "which operation starts it"
     other = {w for w in analysis.study.metrics if differs(analysis, w)}

@@ -322,7 +322,7 @@ def _same_quality(analysis: Analysis) -> str:
             return "inconclusive: " + shortened(open_.why, 60)
         if needed > FEASIBLE:
             return f"inconclusive; needs {needed:,} runs of each condition, out of reach"
-        return f"inconclusive; {counted(needed, 'run')} of each condition could decide it"
+        return f"inconclusive; a difference near the margin takes {counted(needed, 'run')} of each condition"
     refuted = [f.workload for f in found if f.workload and f.verdict is Verdict.NOT_SUPPORTED]
     return "no" if len(refuted) == len(analysis.study.metrics) else f"not for {names_of(refuted)} (F1)"
 

@@ -16,10 +16,11 @@ from analysis.stats.observations import values_by_seed, values_by_threads
 from analysis.stats.statistics import bonferroni, holm
 
 HEAD = cols("workload", "variant", "view", "metric")
+SHARED = "thread counts that share their seeds are not independent"
 
 
 def set_tests(study: StudyData, analyses: int = 1) -> Table:
-    """Kruskal-Wallis (do the thread counts differ in location?) and Brown-Forsythe (in
+    """Kruskal-Wallis (do the thread counts differ in location?) and, of independent seeds, Brown-Forsythe (in
     dispersion?) over all thread counts at once. The family of each is one workload: variants and views.
     `analyses` is that of `comparisons`."""
     rows: list[dict[str, Any]] = []
@@ -50,9 +51,9 @@ def set_tests(study: StudyData, analyses: int = 1) -> Table:
         title="All thread counts at once: location and dispersion",
         note="Kruskal-Wallis H tests whether the thread counts differ in location, Brown-Forsythe W "
         "whether they differ in dispersion. Thread counts that all have several seeds in common are compared "
-        f"within these: Friedman's test in place of Kruskal and Wallis's. Alpha {ALPHA}, Holm's correction "
-        "over each workload's tests of one kind. Sets below ten runs get p by permutation. n is that of "
-        f"each thread count; copies of a run count once.{corrected_for(analyses)}",
+        "within these: Friedman's test in place of Kruskal and Wallis's, and no test of dispersion. Alpha "
+        f"{ALPHA}, Holm's correction over each workload's tests of one kind. Sets below ten runs get p by "
+        f"permutation. n is that of each thread count; copies of a run count once.{corrected_for(analyses)}",
         hidden=["threads", "h_p", "h_method", "w_p", "w_method"],
     )
 
@@ -76,7 +77,7 @@ def _tested(
     values = list(sets.values())
     within = len(matched) > 1 and len(matched.columns) == len(sets)
     h = friedman(matched.to_numpy()) if within else kruskal_wallis(values)
-    w = brown_forsythe(values)
+    w = GroupTest(sizes=h.sizes, method=SHARED) if within else brown_forsythe(values)
     return {
         **head,
         "threads": list(sets),

@@ -41,7 +41,8 @@ def comparisons(study: StudyData, analyses: int = 1) -> Table:
         name="tests",
         title="Thread counts compared in pairs",
         note=f"The difference of the means (first - second) with its {1 - ALPHA:.0%} interval, and in SDs "
-        "(Hedges' g; of pairs Cohen's d). 'n pairs': runs of the same random numbers are compared with each "
+        "(Hedges' g, in SDs within conditions; of pairs d, in SDs of the differences: the two cannot be "
+        "compared). 'n pairs': runs of the same random numbers are compared with each "
         "other, by sign-flip permutation; else the conditions, by Brunner and Munzel's permutation test. "
         f"Copies of a run count once. 'differ': two-sided p < {ALPHA} after Holm's correction within each "
         f"family (workload x variant x view); '{UNREACHABLE}': at these n not even complete separation is "

@@ -8,6 +8,11 @@ from analysis.results.model import Analysis, Verdict
 from analysis.results.printing import shown_findings
 from guest.records.printable import series
 
+POPULATION = (
+    "Results hold for the test samples that were used. For other samples of the same kind are the mean for "
+    "other test samples, the p of one accuracy, and the intervals of agreement and of bins."
+)
+
 
 def planned_analyses(analysis: Analysis) -> int:
     """The interim analyses that the tests are corrected for; 1 without any."""
@@ -32,7 +37,7 @@ def checklist(analysis: Analysis) -> list[tuple[str, str]]:
         ("Tests and corrections", comparison_text(planned_analyses(analysis))),
         ("Exclusions", exclusions(study)),
         ("Reservations", f"{len(lost)}, under Problems." if lost else "None."),
-        ("Population", "All results hold for the test samples that were used, not for others of their kind."),
+        ("Population", POPULATION),
         ("Decisions", "; ".join(f"{v}: {listed}" for v, listed in ids.items() if listed) + "."),
         ("Data and code", f"{version()}; the commands and the study file are under To copy."),
     ]

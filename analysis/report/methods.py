@@ -53,9 +53,11 @@ def methods_paragraph(study: StudyData, classes: Collection[str], analyses: int 
         f"run{'' if sizes.max() == 1 else 's'}, {len(runs)} in all, each in a fresh process on its guest's "
         f"CPUs. {seeds(study)} {run_order(study)} {levels(study, classes)} {primary_outcome(study)} "
         f"{comparison_text(analyses)} "
-        "Each finding is one family of tests over all workloads: it is supported when it is for all of them, "
-        "not supported when a corrected test refutes it for some and it is supported for none, mixed when it "
-        "is supported for some and refuted for others, and else inconclusive. "
+        "Each finding is decided over all workloads: it is supported when it is for all of them, "
+        "not supported when it is refuted for some and supported for none, mixed when it is supported for "
+        "some and refuted for others, and else inconclusive. F1's equivalence is tested in every pair at "
+        f"{ALPHA:.0%} (Berger 1982) and corrected over the workloads by Hochberg's method; F2 compares "
+        "hashes without a test; F1's differences and F3 to F5 are corrected by Holm's method. "
         f"{exclusions(study)} Experiments were analysed with {version()}."
     )
 
@@ -141,8 +143,9 @@ def comparison_text(analyses: int) -> str:
         "(Brunner and Munzel's permutation test, Welch's t); two-sided tests of difference and two one-sided "
         "tests of equivalence, each with Holm's correction within workload, variant and view (alpha = "
         f"{ALPHA}); all settings at once in location (Kruskal and Wallis; Friedman where seeds are common) "
-        "and dispersion (Brown and Forsythe), Holm's correction within the workload; the growth of the SD of "
-        "the loss by a two-sided F test and the effect of model selection by sign flips over seeds, each "
+        "and, without common seeds, in dispersion (Brown and Forsythe), Holm's correction within the "
+        "workload; the growth of the SD of the loss by a two-sided F test, which is conservative because "
+        "both SDs are of the same models, and the effect of model selection by sign flips over seeds, each "
         "with Holm's correction over the workloads; times by t tests on logarithms, in blocks where they are "
         f"recorded, with Holm's correction over all of them. {INTERVALS_NOTE} {interim}"
     )

@@ -21,8 +21,8 @@ from guest.records.printable import counted, series
 COLOURS = 6  # of the style sheet; letters tell apart what shares a colour
 SHORT = 8  # characters of a hash that are shown
 CHOICES = {
-    "cheapest": "the cheapest tier that is proved",
-    "cheapest, estimated": "the cheapest proved tier as far as its times tell, which support no conclusion",
+    "cheapest": "the proved tier with the lowest estimated cost",
+    "cheapest, estimated": "the proved tier with the lowest estimated cost, by times that are not compared",
 }
 SHOWN = 3  # different results of one thread count that are named
 

@@ -426,6 +426,8 @@ def page(results: Results) -> str:
     values = {
         "runs": f"{len(results.runs):,}",
         "main_runs": f"{len(results.of_main):,}",
+        "shared_runs": f"{(results.of_main.variant != 'default').sum():,}",
+        "free_runs": f"{(results.of_main.variant == 'default').sum():,}",
         "torch": len(torch),
         "torch_names": series([NAMES[n] for n in torch]),
         "keras": len(keras),

@@ -78,7 +78,9 @@ def test_the_page_is_what_the_committed_tables_give():
 def test_the_first_paragraph_counts_the_runs_and_networks_of_the_table_of_runs(runs):
     text = " ".join(PAGE.read_text(encoding="utf-8").split())
     main = sum(run["part"] == "main" for run in runs)
-    assert f"CPU threads: {main:,} runs, on one AMD EPYC" in text
+    free = sum((run["part"], run["variant"]) == ("main", "default") for run in runs)
+    assert f"CPU threads: {main:,} runs, {main - free:,} of them with the same seeds on every" in text
+    assert f"thread count and {free:,} with free seeds, on one AMD EPYC" in text
     fixed = models(runs, "fixed-seed")
     differ = {w for w, seeds in fixed.items() if any(len(m) > 1 for m in seeds.values())}
     torch = sum(w.endswith("-torch") for w in differ)

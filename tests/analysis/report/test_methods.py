@@ -41,7 +41,7 @@ def test_the_methods_state_the_rule_by_which_findings_are_decided(usual_study):
     yes, no, unknown = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED, Verdict.INCONCLUSIVE
     rule = {
         "is supported when it is for all of them": decided(yes, yes),
-        "not supported when a corrected test refutes it for some and": decided(no, unknown),
+        "not supported when it is refuted for some and": decided(no, unknown),
         "mixed when it is supported for some and refuted for others": decided(yes, no),
         "and else inconclusive": decided(yes, unknown),
     }

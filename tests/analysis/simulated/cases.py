@@ -23,7 +23,7 @@ Trial = Callable[[np.random.Generator, Source, int], bool | None]
 
 class Promise(StrEnum):
     COVERS = "95 % interval covers"
-    REJECTS = "5 % test rejects without a difference"
+    REJECTS = "5 % test or verdict is wrong"
     FINDS = "80 % power finds"
 
 
@@ -248,7 +248,7 @@ CASES = {
         decisions.f3_grew, "normal", "skewed"
     ),
     "F4 decided, of random epochs": _decision(decisions.f4_decided, "normal", "skewed"),
-    "F4: selected epochs seem no random ones": _decision(decisions.f4_random_epochs, "normal", "skewed"),
+    "F4: selected epochs differ from random ones": _decision(decisions.f4_random_epochs, "normal", "skewed"),
     "F5 decided, of equal times": _decision(decisions.f5_decided, "normal", "skewed", "blocks"),
     "ranks": Case(
         promise=Promise.FINDS, trial=_detected(power.Test.RANKS, 1), sources=("normal", "discrete")
