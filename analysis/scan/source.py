@@ -150,9 +150,31 @@ def comments(text: str) -> list[tuple[int, str]]:
 _F_STRING = re.compile(r"(?<![\w\"'])(?:[fF][rR]?|[rR][fF])(?:\"(?!\"\")|'(?!''))")
 
 
-def plain_f_strings(text: str) -> str:
-    """`f"{x["a"]}"`, which Python has since 3.12, as `f"{x['a']}"`, and without backslashes in braces, so
-    that older ones read it. Every character keeps its place."""
+_TYPE_PARAMETERS = re.compile(r"^[ \t]*(?:(?:async[ \t]+)?def|class|type)[ \t]+\w+[ \t]*(?=\[)", re.MULTILINE)
+_TYPE = re.compile(r"^([ \t]*)type([ \t]+)(\w+)(?=[ \t]*=[^=])", re.MULTILINE)
+
+
+def as_older_python(text: str) -> str:
+    """What Python has since 3.12 as older ones read it: f-strings, type parameters (`class Box[T]:` as
+    `class Box   :`) and `type Rows = list` as `Rows      = list`. What follows keeps its place."""
+    found = list(_plain_f_strings(text))
+    at = 0
+    while match := _TYPE_PARAMETERS.search(text, at):
+        depth, at = 0, match.end()
+        while at < len(text):
+            depth += {"[": 1, "]": -1}.get(text[at], 0)
+            if text[at] == "\n":
+                found[at - 1] = "\\"  # the statement goes on in the next line
+            else:
+                found[at] = " "
+            at += 1
+            if not depth:
+                break
+    return _TYPE.sub(r"\1\3    \2", "".join(found))
+
+
+def _plain_f_strings(text: str) -> str:
+    """`f"{x["a"]}"` as `f"{x['a']}"`, and without backslashes in braces."""
     found = list(text)
     at = 0
     while match := _F_STRING.search(text, at):

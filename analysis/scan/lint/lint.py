@@ -35,11 +35,11 @@ from analysis.scan.results import LintFinding, Place
 from analysis.scan.source import (
     Cell,
     UnreadableError,
+    as_older_python,
     comments,
     decode_python,
     notebook_cells,
     parsed,
-    plain_f_strings,
 )
 
 _COMMENT = re.compile(r"#\s*vbstudy:([^#]*)")
@@ -192,10 +192,10 @@ def _parse(facts: FileFacts, cell: Cell) -> ast.Module | None:
     try:
         try:
             tree = parsed(cell.text)
-        except SyntaxError as error:
-            if not error.msg.startswith("f-string"):
+        except SyntaxError:
+            older = as_older_python(cell.text)
+            if older == cell.text or (tree := _parse_older(older)) is None:
                 raise
-            tree = parsed(plain_f_strings(cell.text))
     except SyntaxError as error:
         text = f"{where}line {error.lineno}: {error.msg}; not linted"
         if "async" in cell.text and (tree := _parse_older(without_async_names(cell.text))):

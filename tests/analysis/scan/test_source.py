@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from analysis.scan.source import (
     UnreadableError,
+    as_older_python,
     comments,
     decode,
     decode_python,
     notebook_cells,
-    plain_f_strings,
 )
 
 
@@ -87,10 +87,19 @@ def test_comments_of_any_text_are_found_or_not(text):
         ('f"{{" + g("{")', 'f"{{" + g("{")'),
         (r'f"{a(b + "\n")}\n"', r'''f"{a(b + '_n')}\n"'''),
         ('rf"{\', \'.join(x["a"])}"', "rf\"{', '.join(x['a'])}\""),
+        ("class Box[T: list[int]](Base): x = 1", "class Box              (Base): x = 1"),
+        ("def f[*P, **Q](x: P): pass", "def f         (x: P): pass"),
+        ("async def f[\n    T,\n](x): pass", "async def f\\\n     \\\n (x): pass"),
+        ("type Rows[T] = list[T]\ntype = x[0]", "Rows         = list[T]\ntype = x[0]"),
+        ("x = [\n    type\n]\ntype(x)[0] == 1", "x = [\n    type\n]\ntype(x)[0] == 1"),
     ],
 )
-def test_f_strings_of_python_3_12_are_read_by_older_ones(new: str, old: str):
-    assert plain_f_strings(new) == old
+def test_what_python_has_since_3_12_is_read_by_older_ones(new: str, old: str):
+    assert as_older_python(new) == old
+
+
+def test_brackets_that_never_close_take_no_longer_than_others():
+    assert len(as_older_python("class A[\n" * 200_000)) == 1_800_000
 
 
 @pytest.mark.parametrize(
