@@ -64,6 +64,8 @@ TRIES = "tries"
 """The flag of a file whose main guard says that it tests."""
 FETCHES = "fetches"
 """The flag of a file that gets modules or names from outside."""
+APPLIES = "applies"
+"""The flag of a file that gets a network's output: `net.predict(x)`, `net(x).detach()`."""
 MOVES = "moves"
 """The flag of a notebook that goes to another folder."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence, Set
 
-from analysis.scan.lint.facts import Event, FileFacts
+from analysis.scan.lint.facts import APPLIES, Event, FileFacts
 from analysis.scan.lint.programs.differ import AFTER_TRAINING
 from analysis.scan.lint.programs.kinds import is_of_plots
 from analysis.scan.lint.programs.orders import PREPARING, makes_data
@@ -193,7 +193,13 @@ def never_seeded(program: Program, pinned: Pins) -> Iterator[LintFinding]:
     told = False
     source = _source_of_seeds(program, pinned)
     is_training = program.training is not None
-    every = _never_seeded(program, lambda step: is_training or not makes_weights(step.event.text), pinned)
+    every = _never_seeded(
+        program,
+        lambda step: (
+            is_training or not makes_weights(step.event.text) or _is_applied_untrained(program, step)
+        ),
+        pinned,
+    )
     for found, generator in every:
         told = told or generator == source
         yield found
@@ -201,6 +207,11 @@ def never_seeded(program: Program, pinned: Pins) -> Iterator[LintFinding]:
     wanting = {source, "*"}.isdisjoint(seeded)
     if wanting and not told and (source == "numpy" or "tensorflow" in seeded):
         yield from _unseeded_weights(program, source)
+
+
+def _is_applied_untrained(program: Program, step: Step) -> bool:
+    """Whether weights of a program that neither trains nor loads any decide what its network computes."""
+    return step.file is program.file and APPLIES in step.file.flags
 
 
 def _unseeded_weights(program: Program, source: str) -> Iterator[LintFinding]:

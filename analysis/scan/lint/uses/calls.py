@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import re
 
-from analysis.scan.lint.facts import MAIN, TRIES, Event, spot
+from analysis.scan.lint.facts import APPLIES, MAIN, TRIES, Event, spot
 from analysis.scan.lint.syntax import defaults
 from analysis.scan.lint.syntax.arguments import argument, called_on, constant, dotted, is_given, is_open, last
 from analysis.scan.lint.syntax.tree import all_of
@@ -117,6 +117,8 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         seeding.seeded(to, node, ALL)
     if attribute:
         _by_attribute(to, node, attribute, name)
+    if attribute in ("predict", "detach"):
+        to.facts.flags.add(APPLIES)
     method = last(function)
     is_printed = method == "print" and to.events is to.facts.scopes.get(MAIN)
     if is_printed and any(OF_A_TEST.search(str(constant(each))) for each in node.args):
