@@ -175,10 +175,23 @@ def _print_error(error: VbstudyError, verbose: bool) -> int:
     return error.exit_code
 
 
+class _Lossy(io.FileIO):
+    """Drops what cannot be written: a sweep outlives the terminal or the program that shows its progress."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
 def main() -> NoReturn:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # its encoding may lack a character that is printed
-            stream.reconfigure(errors="replace")
+    # The encoding of a stream may lack a character that is printed.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        lossy = io.BufferedWriter(_Lossy(sys.stderr.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(lossy, sys.stderr.encoding, "replace", line_buffering=True)
     sys.exit(run())
 
 

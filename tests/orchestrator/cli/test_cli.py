@@ -5,6 +5,7 @@ import errno
 import io
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -611,6 +612,41 @@ def test_a_command_whose_output_is_closed_ends_quietly(study):
         f"{sys.executable} -m vbstudy -C {study} plan >&-", shell=True, stderr=subprocess.PIPE
     )
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.fixture(params=[os.pipe, pty.openpty])
+def with_nobody_at_stderr(request, study):
+    """Runs a command whose stderr was a pipe, or a terminal, that is closed; returns its exit code and
+    stdout. Bars are drawn whatever it is."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        other_end, stderr = request.param()
+        os.close(other_end)
+        command = [sys.executable, "-m", "vbstudy", "-C", str(study), *arguments]
+        environment = {**os.environ, "FORCE_COLOR": "1"}
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        os.close(stderr)
+        return done.returncode, done.stdout
+
+    return run
+
+
+def test_a_command_goes_on_when_nobody_reads_its_progress(with_nobody_at_stderr, study):
+    status, out = with_nobody_at_stderr("provision")
+    assert (status, out.partition(";")[0]) == (0, "2 guests ready")
+
+
+def test_an_error_that_nobody_reads_keeps_its_exit_code(with_nobody_at_stderr):
+    assert with_nobody_at_stderr("provision", "--cpus", "0") == (2, "")
+    assert with_nobody_at_stderr("sweep") == (2, "")
+
+
+@pytest.mark.needs("studies")
+def test_a_sweep_goes_on_when_nobody_reads_its_progress(vbstudy, with_nobody_at_stderr, study):
+    vbstudy("provision")
+    status, _ = with_nobody_at_stderr("sweep")
+    assert status == 0
+    assert len(list(Store(study).records())) == 4
 
 
 def test_a_folder_that_was_removed_is_named_as_the_cause(tmp_path):
