@@ -206,7 +206,7 @@ class Packing:
     def _occupy(self, name: str, group: str, run: str) -> None:
         host = self._hosts[name]
         needs = self._taken(host, self._groups[group].needs)
-        if needs.cpus > host.has.cpus:  # of a run that it had at hand already
+        if not _fits(needs, host.has):  # of a run that it had at hand already
             needs = host.has
         host.cpus -= needs.cpus
         host.memory_mib -= needs.memory_mib

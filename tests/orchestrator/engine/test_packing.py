@@ -97,6 +97,16 @@ def test_a_run_at_hand_is_assigned_once_whether_there_is_room_or_not():
     assert list(made.start()) == [("a2", "h0")]
 
 
+def test_a_run_at_hand_takes_no_more_than_its_host_has():
+    made = packing((2,))
+    for run, cpus, memory_mib in (("a1", 1, 2000), ("b1", 4, 10)):
+        made.add(run, run, Room(cpus=cpus, memory_mib=memory_mib))
+        assert made.assign("h0", run)
+        took = made.takes("h0", run)
+        assert took.cpus <= 2
+        assert took.memory_mib <= 1000
+
+
 def test_a_later_block_waits_until_the_earlier_one_has_started():
     made = packing((4,))
     for block in (1, 2):
