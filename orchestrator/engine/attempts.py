@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from analysis.load.failures import error_kind
 from guest.records.run import SCHEMA_VERSION, Message, RunRecord, RunResult, RunSpec, machine_id
 from orchestrator.agent.archive import AgentArchive
 from orchestrator.agent.executor import Executor, RunFailedError, RunLostError
@@ -54,6 +56,7 @@ class Attempts:
         was lost is started again for the next attempt; one that cannot be started is not this run's
         failure, and raises."""
         attempts = self.study.engine.retries + 1
+        failed: Counter[str] = Counter()  # by kind of error, in this sweep: a cause that was mended is gone
         for attempt in range(1, attempts + 1):
             if self.stop.is_set():
                 return None
@@ -61,7 +64,7 @@ class Attempts:
             folder = self.store.new_incoming()  # point: attempt begun
             self.reports.started(slot.guest.spec.name, spec, slot.lease.cores)  # point: attempt reported
             try:
-                record = self._run_once(slot, executor, spec, attempt, folder)  # point: record made
+                record = self._run_once(slot, executor, spec, failed, folder)  # point: record made
                 if self.study.engine.redo_contended and attempt < attempts:
                     require_uncontended(record.isolation)
                 if self.store.publish(folder, record) and self.checked is not None:  # point: run published
@@ -71,6 +74,7 @@ class Attempts:
                     shutil.rmtree(folder, ignore_errors=True)
                     return None
                 kept = self.store.keep_failure(spec, attempt, folder, _evidence(error))
+                failed[error_kind(kept)] += 1
                 # point: failure reported
                 self.reports.failed(spec, str(error), kept, again=attempt < attempts)
                 if _lost(error):
@@ -83,9 +87,9 @@ class Attempts:
         return None
 
     def _run_once(
-        self, slot: Slot, executor: Executor, spec: RunSpec, attempt: int, folder: Path
+        self, slot: Slot, executor: Executor, spec: RunSpec, failed: Counter[str], folder: Path
     ) -> RunRecord:
-        """One attempt, its files in `folder`."""
+        """One attempt, after those that `failed`; its files in `folder`."""
         guest, session, lease = slot.guest, slot.session, slot.lease
         neighbours: dict[str, Cores] = {}
 
@@ -132,10 +136,11 @@ class Attempts:
                 **{k: observed.details[k] for k in ("accelerator", "cpu_model") if k in observed.details},
             },
             agent_sha256=self.agent.sha256,
-            attempt=attempt,
+            attempt=failed.total() + 1,
             started_at=started_at,
             finished_at=now(),
             order=run_order(self.study, spec),
+            failures=dict(failed),
         )
 
 

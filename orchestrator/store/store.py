@@ -20,7 +20,6 @@ path of a study."""
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import fcntl
 import itertools
@@ -37,7 +36,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from analysis.load.failures import EVIDENCE, error_kind
+from analysis.load.failures import EVIDENCE
 from analysis.results.temporary import PREFIX, clear
 from guest.records import bounded, harden, robustness
 from guest.records.bounded import read_bounded
@@ -168,14 +167,9 @@ class Store:
         numbers = (name.partition("-")[0] for name in list_names(self.failed / set_id))
         return Counter(int(number) for number in numbers if number.isdecimal())
 
-    def attempts(self, runs: str = "*/*/*/*") -> list[Path]:
-        """The folders of failed attempts of these runs, the newest first: their names end in their times."""
-        return sorted(self.failed.glob(f"{runs}-*"), key=lambda p: p.name.partition("-")[2], reverse=True)
-
-    def _failed_before(self, record: RunRecord) -> dict[str, int]:
-        """The attempts of the same sweep that failed before this one, by kind of error: what was mended
-        between two sweeps no longer fails."""
-        return dict(Counter(map(error_kind, self.attempts(record.spec.run_id)[: record.attempt - 1])))
+    def attempts(self) -> list[Path]:
+        """The folders of failed attempts, the newest first: their names end in their times."""
+        return sorted(self.failed.glob("*/*/*/*-*"), key=lambda p: p.name.partition("-")[2], reverse=True)
 
     # ---- writing -----------------------------------------------------------------------------
 
@@ -250,7 +244,6 @@ class Store:
         check_artifacts(folder, record)  # point: staged files checked
         target = self.folder(record.spec)
         with storage_errors(target):
-            record = dataclasses.replace(record, failures=self._failed_before(record))
             write_durably(folder / RECORD, seal(record))
             is_new = publish_folder(folder, target, record.result.artifacts)
             if not is_new:

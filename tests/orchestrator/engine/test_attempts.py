@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from orchestrator.cores import topology
 from orchestrator.engine.attempts import Attempts, Slot
 from orchestrator.errors import GuestError, ProtocolError
 from orchestrator.inventory import Guest, Observation, guest_spec
+from orchestrator.store import store as stores
 from orchestrator.store.store import Store
 from orchestrator.study import schema
 from tests import factories
@@ -84,35 +86,60 @@ def test_neighbours_that_come_and_go_during_a_run_are_those_of_its_heartbeats(tm
     executor = SimpleNamespace(execute=execute, context=SimpleNamespace(is_oversubscribed=lambda spec: False))
     agent = SimpleNamespace(sha256="a" * 64)
     attempts = Attempts(STUDY, Store(tmp_path), agent, threading.Event(), reports)
-    record = attempts._run_once(slot, executor, factories.spec(1), 1, tmp_path)
+    record = attempts._run_once(slot, executor, factories.spec(1), Counter(), tmp_path)
     assert record.isolation.neighbours == ("a",)
     assert heard == ["heartbeat", "heartbeat", "epoch"]
 
 
-@pytest.mark.parametrize("machine", ["", "me@node1.example:22"])
-def test_a_record_names_no_machine(tmp_path, machine):
-    class Succeeding(Session):
-        context = SimpleNamespace(is_oversubscribed=lambda _: False)
+class Succeeding(Session):
+    """Once its errors are over."""
 
-        def execute(self, *_):
-            return factories.result({})
+    context = SimpleNamespace(is_oversubscribed=lambda _: False)
 
+    def __init__(self, *errors):
+        super().__init__(None)
+        self._errors = list(errors)
+
+    def execute(self, spec, folder, *_):
+        if self._errors:
+            raise self._errors.pop(0)
+        return factories.result(factories.fill(folder))
+
+
+def slot_of(session, machine=""):
     observed = Observation(
         provider_cpus=2, guest_cpus=2, oversubscribed=False, start_s=1.0, details={}, machine=machine
     )
-    slot = Slot(
+    return Slot(
         guest=Guest(spec=guest_spec(2), observed=observed, created_at="now"),
-        session=Succeeding(None),
+        session=session,
         lease=SimpleNamespace(cores=(0, 1), holder="cpus-2"),
         leases=SimpleNamespace(holders=dict, topology={}),
     )
-    published = []
-    store = SimpleNamespace(new_incoming=lambda: tmp_path, publish=lambda _, record: published.append(record))
-    reports = SimpleNamespace(started=lambda *_: None, message=lambda *_: None)
-    spec = factories.spec()
-    Attempts(STUDY, store, SimpleNamespace(sha256="a"), threading.Event(), reports).run_with_retries(
-        slot, spec
-    )
-    (record,) = published
+
+
+def published(folder, session, machine=""):
+    """The record of a run with its retries."""
+    store, spec = Store(folder), factories.spec()
+    reports = SimpleNamespace(started=lambda *_: None, message=lambda *_: None, failed=lambda *_, again: None)
+    study = STUDY.model_copy(update={"engine": STUDY.engine.model_copy(update={"retries": 3})})
+    attempts = Attempts(study, store, SimpleNamespace(sha256="a"), threading.Event(), reports)
+    assert attempts.run_with_retries(slot_of(session, machine), spec) is not None
+    return store.check(spec)
+
+
+@pytest.mark.parametrize("machine", ["", "me@node1.example:22"])
+def test_a_record_names_no_machine(tmp_path, machine):
+    record = published(tmp_path, Succeeding(), machine)
     assert (machine or os.uname().nodename) not in seal(record)
-    assert record.guest["host"] == machine_id(spec.study_id, machine or os.uname().nodename)
+    assert record.guest["host"] == machine_id(record.spec.study_id, machine or os.uname().nodename)
+
+
+def test_a_record_counts_the_attempts_of_its_sweep_whatever_the_clock_was_before(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(stores, "_stamp", lambda: "29991231T235959000000-aaaaaa")
+        store = Store(tmp_path)
+        store.keep_failure(factories.spec(), 1, store.new_incoming(), {"kind": "of an earlier sweep"})
+    errors = [RunFailedError("RuntimeError", "no"), GuestError("gone"), RunFailedError("RuntimeError", "no")]
+    record = published(tmp_path, Succeeding(*errors))
+    assert (record.attempt, record.failures) == (4, {"RuntimeError": 2, "GuestError": 1})

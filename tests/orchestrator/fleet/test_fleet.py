@@ -108,6 +108,16 @@ def test_what_was_left_in_the_store_is_checked_and_published(tmp_path, fleet, sp
     assert store.check(spec) == record
 
 
+def test_a_run_keeps_the_errors_that_its_host_counted(tmp_path, fleet, spec):
+    store = Store(tmp_path)
+    folder = store.new_incoming()
+    record = factories.record(spec, factories.result(factories.fill(folder)))
+    record = dataclasses.replace(record, attempt=2, failures={"RuntimeError": 1})
+    store.keep_failure(spec, 1, store.new_incoming(), {"kind": "of an earlier sweep"})
+    land(fleet, spec, Receipt(host="host", record=seal(record), incoming=folder.name))
+    assert store.check(spec) == record
+
+
 def damaged_byte(good):
     files = dict(good.files) | {ARTIFACTS[0]: good.files[ARTIFACTS[0]][:-1] + b"?"}
     return dataclasses.replace(good, files=files)

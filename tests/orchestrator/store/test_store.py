@@ -1,5 +1,4 @@
 import contextlib
-import dataclasses
 import errno
 import multiprocessing
 import os
@@ -245,19 +244,6 @@ def test_a_failed_attempt_leaves_its_log_and_error_and_no_run(store):
     assert store.failures(spec.set_id) == {1: 1}
     assert not store.has(spec)
     assert not incoming.exists()
-
-
-def test_a_run_that_finishes_later_keeps_the_errors_of_its_attempts_in_that_sweep(store):
-    spec = factories.spec()
-    for kind in ("ModuleNotFoundError", "RuntimeError", "Lost", "RuntimeError"):
-        store.keep_failure(spec, 1, store.new_incoming(), {"kind": kind, "message": "no"})
-    store.keep_failure(factories.spec(repetition=9), 1, store.new_incoming(), {"kind": "another run's"})
-    incoming = store.new_incoming()
-    manifest = factories.fill(incoming)
-    record = dataclasses.replace(factories.record(spec, factories.result(manifest)), attempt=4)
-    store.publish(incoming, record)
-    (record,) = store.records()
-    assert record.failures == {"RuntimeError": 2, "Lost": 1}
 
 
 def test_what_a_killed_orchestrator_was_collecting_is_swept_away(store):
