@@ -11,7 +11,7 @@ from typing import Any
 from guest.records import bounded
 from guest.records.bounded import read_bounded
 from guest.records.plain_json import PlainJsonError, parse
-from guest.records.printable import counted, printable
+from guest.records.printable import counted, is_name, printable
 from guest.records.run import RunRecord, Variant
 
 EVIDENCE = "error.json"
@@ -30,9 +30,10 @@ def evidence(folder: Path) -> dict[str, Any]:
 
 
 def error_kind(folder: Path) -> str:
-    """`unknown` where it cannot be read."""
+    """`unknown` where it cannot be read, or no record takes it."""
     kind = evidence(folder).get("kind")
-    return printable(kind, limit=LONGEST_KIND) if isinstance(kind, str) else "unknown"
+    shown = printable(kind, limit=LONGEST_KIND) if isinstance(kind, str) else "unknown"
+    return shown if is_name(shown) else "unknown"
 
 
 def failures(directory: Path, records: Iterable[RunRecord]) -> dict[str, Counter[str]]:

@@ -1,19 +1,32 @@
-"""Whether a stored run can be trusted: its record, and every byte of its files."""
+"""Whether what is stored can be trusted: a record before it is written, a run's record and every byte of its
+files when they are read."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from guest.records import bounded
 from guest.records.bounded import read_bounded
-from guest.records.codec import NewerSchemaError, RecordError, sha256_of
+from guest.records.codec import NewerSchemaError, RecordError, seal, sha256_of
 from guest.records.run import RECORD, Artifact, RunRecord, RunSpec, decode_record
-from orchestrator.errors import StoreError
+from orchestrator.errors import ProtocolError, StoreError
 
 
 class DamagedRunError(Exception):
     """A run folder that cannot be trusted; the text says why."""
+
+
+def sealed(record: Any, decode: Callable[[bytes], object]) -> bytes:
+    """The bytes of its file. Raises ProtocolError for what `decode` would refuse to read back: much comes
+    from guests."""
+    data = seal(record).encode()
+    try:
+        decode(data)
+    except RecordError as error:
+        raise ProtocolError(f"the result cannot be stored: {error}") from None
+    return data
 
 
 def read_record(folder: Path) -> RunRecord:

@@ -9,9 +9,10 @@ from typing import Generic, TypeVar
 
 from guest.records import bounded
 from guest.records.bounded import read_bounded
-from guest.records.codec import NewerSchemaError, RecordError, seal
+from guest.records.codec import NewerSchemaError, RecordError
 from orchestrator.errors import StoreError
 from orchestrator.files import storage_errors, write_durably
+from orchestrator.store.integrity import sealed
 
 Result = TypeVar("Result")
 
@@ -36,10 +37,11 @@ class Shelf(Generic[Result]):
             raise StoreError(f"{path}: {error}; move it away to measure again") from None
 
     def write(self, name: str, result: Result) -> None:
-        path = self._path(name)
+        """Raises ProtocolError for a result that could not be read back."""
+        path, data = self._path(name), sealed(result, self.decode)
         with storage_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_durably(path, seal(result))
+            write_durably(path, data)
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.json"

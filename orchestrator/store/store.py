@@ -40,10 +40,10 @@ from analysis.load.failures import EVIDENCE
 from analysis.results.temporary import PREFIX, clear
 from guest.records import bounded, harden, robustness
 from guest.records.bounded import read_bounded
-from guest.records.codec import RecordError, seal
+from guest.records.codec import RecordError
 from guest.records.harden import Hardening
 from guest.records.robustness import Robustness
-from guest.records.run import LOG, RECORD, RunRecord, RunSpec
+from guest.records.run import LOG, RECORD, RunRecord, RunSpec, decode_record
 from guest.records.trace import TRACE, Trace
 from guest.records.trace import decode as decode_trace
 from orchestrator.errors import ProtocolError, StoreError, UsageError
@@ -56,7 +56,13 @@ from orchestrator.files import (
     sync,
     write_durably,
 )
-from orchestrator.store.integrity import DamagedRunError, check_artifacts, differences, read_record
+from orchestrator.store.integrity import (
+    DamagedRunError,
+    check_artifacts,
+    differences,
+    read_record,
+    sealed,
+)
 from orchestrator.store.shelf import Shelf
 
 SET_DEPTH = 3  # levels below runs/ and failed/: an experiment set's folder, which lists its repetitions
@@ -240,11 +246,12 @@ class Store:
     def publish(self, folder: Path, record: RunRecord) -> bool:
         """Publishes a collected run: checks every byte, writes its record, renames it into place.
         False when the run existed already (the folder is dropped: nothing counts twice).
-        Raises DamagedRunError when the files are not what the manifest says."""
+        Raises DamagedRunError when the files are not what the manifest says, ProtocolError for a record that
+        could not be read back."""
         check_artifacts(folder, record)  # point: staged files checked
-        target = self.folder(record.spec)
+        target, data = self.folder(record.spec), sealed(record, decode_record)
         with storage_errors(target):
-            write_durably(folder / RECORD, seal(record))
+            write_durably(folder / RECORD, data)
             is_new = publish_folder(folder, target, record.result.artifacts)
             if not is_new:
                 shutil.rmtree(folder)

@@ -143,3 +143,8 @@ def test_a_record_counts_the_attempts_of_its_sweep_whatever_the_clock_was_before
     errors = [RunFailedError("RuntimeError", "no"), GuestError("gone"), RunFailedError("RuntimeError", "no")]
     record = published(tmp_path, Succeeding(*errors))
     assert (record.attempt, record.failures) == (4, {"RuntimeError": 2, "GuestError": 1})
+
+
+def test_a_kind_of_error_that_no_record_takes_is_counted_as_unknown(tmp_path):
+    errors = [RunFailedError(kind, "no") for kind in ("\u932f" * 80, "Runtime\u00a0Error")]
+    assert published(tmp_path, Succeeding(*errors)).failures == {"unknown": 2}

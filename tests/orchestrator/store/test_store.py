@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from guest.records import bounded
 from guest.records.run import ARTIFACTS, HISTORY, LOG, PREDICTIONS, RECORD, SCHEMA_VERSION, decode_record
-from orchestrator.errors import StoreError, UsageError
+from orchestrator.errors import ProtocolError, StoreError, UsageError
 from orchestrator.store.integrity import DamagedRunError, read_record
 from orchestrator.store.store import Store
 from tests import factories
@@ -55,6 +56,22 @@ def test_files_that_are_not_what_the_manifest_says_are_not_published(store):
     with pytest.raises(DamagedRunError, match="predictions.npz does not match its SHA-256"):
         store.publish(incoming, record)
     assert not store.folder(spec).exists()
+
+
+def test_a_record_that_could_not_be_read_back_is_not_published(store):
+    incoming = store.new_incoming()
+    result = factories.result(factories.fill(incoming), environment={"x": [0] * bounded.RECORD.items})
+    record = factories.record(factories.spec(), result)
+    with pytest.raises(ProtocolError, match="the result cannot be stored: more than 200000 items"):
+        store.publish(incoming, record)
+    assert not store.runs.exists()
+
+
+def test_a_result_that_could_not_be_read_back_is_not_written(store):
+    many = [factories.measurement(repetition=n, error="x" * bounded.RECORD.bytes) for n in (1, 2)]
+    with pytest.raises(ProtocolError, match="the result cannot be stored: larger than"):
+        store.hardenings.write("lenet5", factories.hardening(many))
+    assert store.hardenings.read("lenet5") is None
 
 
 DAMAGE = {
