@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -41,6 +42,8 @@ from orchestrator.study.schema import Study
 
 IDLE_S = 60.0
 STOP_POLL_S = 0.2
+SEND_EVERY_S = 1.0
+MOST_NUMBERS, LONGEST_NAME = 32, 80  # of a message
 Tell = Callable[[str, dict[str, Any]], None]
 """(key of the study, what happens)"""
 
@@ -324,7 +327,8 @@ def _handed_over(order: Order, folder: Path, names: Iterable[str]) -> str:
 
 
 class _Reports:
-    """Tells the sweep of a run's progress, and collects its failed attempts."""
+    """Sends the sweep a run's progress, and collects its failed attempts. The scheduler keeps a thousand
+    events: it gets few and small ones, also of a guest that sends a flood of messages."""
 
     def __init__(self, key: str, tell: Tell, store: Store) -> None:
         self.failures: list[FailedAttempt] = []
@@ -332,13 +336,21 @@ class _Reports:
         self._key = key
         self._tell = tell
         self._store = store
+        self._unsent: dict[str, dict[str, Any]] = {}  # the newest event of each kind
+        self._send_at = 0.0
 
     def started(self, guest: str, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
+        self._unsent.clear()  # of the attempt before
         self._event(spec.run_id, {})
 
     def message(self, guest: str, message: Message) -> None:  # noqa: ARG002
-        body = {name: value for name, value in message.body.items() if isinstance(value, str | int | float)}
-        self._event(message.run_id, {"kind": message.kind, "body": body})
+        """What comes too early waits for the next message; a run that goes on sends heartbeats."""
+        self._unsent[message.kind] = {"kind": message.kind, "body": _numbers(message.body)}
+        if time.monotonic() >= self._send_at:
+            self._send_at = time.monotonic() + SEND_EVERY_S
+            for event in self._unsent.values():
+                self._event(message.run_id, event)
+            self._unsent.clear()
 
     def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:  # noqa: ARG002
         error = json.loads((kept / EVIDENCE).read_text(encoding="utf-8"))
@@ -349,3 +361,9 @@ class _Reports:
 
     def _event(self, run_id: str, event: dict[str, Any]) -> None:
         self._tell(self._key, {"run": run_id, "host": os.uname().nodename, **self.slot, **event})
+
+
+def _numbers(body: dict[str, Any]) -> dict[str, int | float]:
+    """Those of a message that are shown."""
+    numbers = ((name, value) for name, value in body.items() if isinstance(value, int | float))
+    return dict(itertools.islice((each for each in numbers if len(each[0]) <= LONGEST_NAME), MOST_NUMBERS))

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from analysis.load.failures import EVIDENCE
-from guest.records.run import RECORD, decode_record
+from guest.records.run import RECORD, Message, decode_record
 from orchestrator.agent import archive
 from orchestrator.cli import main as cli
 from orchestrator.engine.attempts import Attempts
@@ -269,6 +269,50 @@ def test_what_keeps_a_guest_from_starting_again_comes_with_the_attempts_that_fai
     assert [(each.attempt, each.error["kind"], each.again) for each in receipt.failures] == [
         (1, "RunLostError", True)
     ]
+
+
+@pytest.fixture
+def reports(tmp_path, monkeypatch):
+    """What a host reports of a run; `clock` is its time, `bodies` are what it sent, with the kinds."""
+    clock, bodies = SimpleNamespace(s=0.0), []
+    monkeypatch.setattr(hosts, "time", SimpleNamespace(monotonic=lambda: clock.s))
+
+    def tell(_, event):
+        if "kind" in event:
+            bodies.append((event["kind"], event["body"]))
+
+    made = hosts._Reports("key", tell, Store(tmp_path))
+
+    def send(kind, **body):
+        made.message("cpus-1", Message(kind=kind, run_id=SPEC.run_id, body=body))
+
+    return SimpleNamespace(clock=clock, bodies=bodies, send=send, started=made.started)
+
+
+def test_of_a_guests_messages_a_few_numbers_with_short_names_are_sent(reports):
+    body = {"epoch": 1, "test_accuracy": 0.5, "text": "x" * 1000, "x" * 1000: 1, "list": [1]}
+    reports.send("epoch", **body, **{f"test_{number}": number for number in range(1000)})
+    ((_, sent),) = reports.bodies
+    assert len(sent) == hosts.MOST_NUMBERS
+    assert list(sent)[:3] == ["epoch", "test_accuracy", "test_0"]
+
+
+def test_of_messages_in_a_flood_the_newest_of_each_kind_is_sent_and_no_more_often_than_once_a_second(reports):
+    for epoch in range(1, 1000):
+        reports.send("epoch", epoch=epoch)
+    assert reports.bodies == [("epoch", {"epoch": 1})]
+    reports.clock.s = hosts.SEND_EVERY_S
+    reports.send("heartbeat", step=7)
+    assert reports.bodies[1:] == [("epoch", {"epoch": 999}), ("heartbeat", {"step": 7})]
+
+
+def test_messages_of_an_attempt_that_failed_are_not_sent_after_the_next_one_has_started(reports):
+    for epoch in (1, 2):
+        reports.send("epoch", epoch=epoch)
+    reports.started("cpus-1", SPEC, (0,))
+    reports.clock.s = hosts.SEND_EVERY_S
+    reports.send("heartbeat", step=1)
+    assert reports.bodies == [("epoch", {"epoch": 1}), ("heartbeat", {"step": 1})]
 
 
 def test_a_worker_removes_the_guests_that_a_killed_one_left(tmp_path, agent_sha256):
