@@ -97,6 +97,13 @@ def collecting(local: Path) -> Iterator[BinaryIO]:
         raise storage_error(local, error) from None
 
 
+def _piece(file: BinaryIO, size: int, remote: str) -> bytes:
+    try:
+        return file.read(size)
+    except OSError as error:  # `collecting` would blame the file to write
+        raise GuestError(f"{remote}: cannot be read in the guest: {error.strerror}") from None
+
+
 class LocalConnection:
     """A process sandbox: own working folder, own environment, and only the given cores.
 
@@ -153,7 +160,7 @@ class LocalConnection:
                 raise GuestError(too_large)
             left = max_bytes
             with collecting(local) as target:
-                while left >= 0 and (piece := file.read(min(left + 1, PIECE_BYTES))):
+                while left >= 0 and (piece := _piece(file, min(left + 1, PIECE_BYTES), remote)):
                     left -= len(piece)
                     target.write(piece)  # point: piece written
         if left < 0:  # it grew while it was read

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import paramiko
-from paramiko.sftp import CMD_ATTRS
+from paramiko.sftp import CMD_ATTRS, CMD_DATA
 
 from guest.records.codec import sha256_of
 from guest.records.pace import Moved, paced
@@ -34,6 +34,7 @@ TRANSFER_TIMEOUT_S = 30.0  # without an answer
 REMOVAL_TIMEOUT_S = 600.0  # of what a run left: it may be many files
 HASHED_BYTES_PER_S = 4 << 20  # at least
 CHUNK_BYTES = 1 << 15  # of which paramiko makes one request
+AHEAD_BYTES = 64 * CHUNK_BYTES  # that are requested; paramiko holds what comes before its turn
 PIDS = ".pids"
 # What paramiko raises for answers that are not of SFTP.
 NO_SFTP = (
@@ -184,7 +185,8 @@ class SshConnection:
         """Fetches one plain file, never more than `max_bytes` of it. The store compares it with the
         SHA-256 of the manifest before it believes it."""
         path = str(self._path(remote))
-        with self._failures(f"{remote}: the download failed"), self._transfer() as (files, moved):
+        failed = f"{remote}: the download failed"
+        with self._failures(failed), self._transfer() as (files, moved):
             try:
                 found = files.lstat(path)
             except FileNotFoundError:
@@ -194,9 +196,16 @@ class SshConnection:
             if found.st_size > max_bytes:
                 raise GuestError(f"{remote}: is larger than the {max_bytes} bytes that were announced")
             with files.open(path, "rb") as source, collecting(local) as target:
-                source.prefetch(found.st_size)  # point: ssh file requested
-                got = 0
-                while chunk := source.read(min(CHUNK_BYTES, max_bytes + 1 - got)):
+                got = requested = 0
+                while True:
+                    with self._failures(failed):  # inside `collecting`, which would blame this disk
+                        ahead = min(got + AHEAD_BYTES, found.st_size)
+                        if requested < ahead:
+                            _request(source, requested, ahead)  # point: ssh file requested
+                            requested = ahead
+                        chunk = source.read(min(CHUNK_BYTES, max_bytes + 1 - got))
+                    if not chunk:
+                        break
                     got += len(chunk)
                     moved(len(chunk))
                     if got > max_bytes:  # it grew while it was read
@@ -376,7 +385,17 @@ class _Files(paramiko.SFTPClient):  # type: ignore[misc]
         # No sshd sends further attributes; paramiko would read as many as the answer says there are.
         if kind == CMD_ATTRS and data[4:5] >= b"\x80":
             raise paramiko.SFTPError("attributes that SFTP 3 has not")
+        if kind == CMD_DATA and int.from_bytes(data[4:8], "big") > CHUNK_BYTES:  # paramiko would keep it all
+            raise paramiko.SFTPError("more data than was asked for")
         return kind, data
+
+
+def _request(source: Any, start: int, end: int) -> None:
+    """What paramiko's `prefetch` does in a thread, here in this one. With a thread, paramiko takes it for the
+    end when all that was requested so far has come; it then fetches the rest twice, and holds it."""
+    chunks = [(offset, min(CHUNK_BYTES, end - offset)) for offset in range(start, end, CHUNK_BYTES)]
+    source._prefetching, source._prefetch_done = True, False
+    source._prefetch_thread(chunks, None)
 
 
 @contextlib.contextmanager

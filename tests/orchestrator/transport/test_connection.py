@@ -1,3 +1,5 @@
+import errno
+import io
 import os
 import sys
 
@@ -99,6 +101,17 @@ def test_a_file_that_grew_or_is_a_link_is_not_fetched(connection, tmp_path):
     with pytest.raises(GuestError, match="not a plain file"):
         connection.get("link", tmp_path / "back", max_bytes=10**6)
     assert not (tmp_path / "back").exists()
+
+
+def test_an_error_of_reading_in_the_guest_is_no_error_of_the_file_to_write(connection, tmp_path, monkeypatch):
+    class Broken(io.BytesIO):
+        def read(self, _):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    (tmp_path / "weights").write_bytes(b"abc")
+    monkeypatch.setattr(os, "fdopen", lambda *_: Broken())
+    with pytest.raises(GuestError, match="weights: cannot be read in the guest: Input/output error"):
+        connection.get("weights", tmp_path / "back", max_bytes=3)
 
 
 def test_a_guest_that_is_stopped_while_a_command_starts_leaves_no_process(tmp_path):
