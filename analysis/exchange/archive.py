@@ -156,11 +156,11 @@ def _states(directory: Path, *, projects: bool) -> dict[str, tuple[int, ...]]:
     """Every file of the archive but the study file, in order, and what changes when it is written."""
     found = [*(directory / FOLDER).glob("*.json"), *(directory / "runs").glob("*/*/*/*/*")]
     patterns = (*BESIDE, SEQUENTIAL, f"failed/*/*/*/*/{EVIDENCE}")
-    beside = itertools.chain.from_iterable(map(directory.glob, patterns))
-    found += [path for path in beside if ALLOWED.fullmatch(f"s/{path.relative_to(directory).as_posix()}")]
+    beside = list(itertools.chain.from_iterable(map(directory.glob, patterns)))
     if projects:
-        kept = directory / PROJECTS
-        found += [path for tar in kept.glob("*.tar") for path in kept.glob(f"{tar.stem}.*")]
+        for tar in (directory / PROJECTS).glob("*.tar"):
+            beside += [tar, tar.with_suffix(".json")]
+    found += [path for path in beside if ALLOWED.fullmatch(f"s/{path.relative_to(directory).as_posix()}")]
     states = {}
     for path in sorted(found, key=lambda each: each.relative_to(directory).as_posix()):
         if path.is_file() and not is_hidden(path, directory):

@@ -86,6 +86,22 @@ def test_what_the_analysis_reads_beside_runs_is_packed_too(study, packed, tmp_pa
     assert versions == [1, 3], "an older vbstudy reads what it knows"
 
 
+def test_of_the_users_programs_only_what_can_be_unpacked_is_packed(study, tmp_path):
+    study.run(1)
+    taken = {
+        "mine.tar": "tar",
+        "mine.json": json.dumps({"archive_sha256": hashlib.sha256(b"tar").hexdigest()}),
+    }
+    others = ("mine.json.part", "mine.env", "mine.tar.bak", "mine.json~", "mine (copy).tar")
+    (study.directory / "projects").mkdir()
+    for name, text in (taken | dict.fromkeys(others, "")).items():
+        (study.directory / "projects" / name).write_text(text)
+    pack(study.directory, tmp_path / "x.zip")
+    unpack(tmp_path / "x.zip", tmp_path / "again")
+    assert {path.name: path.read_text() for path in (tmp_path / "again/projects").iterdir()} == taken
+    assert not verify(tmp_path / "again").damaged
+
+
 def test_failed_attempts_are_packed_without_their_text(study, tmp_path):
     study.run(1, variant="default", seed=None)
     folder = study.directory / "failed/lenet5/default/cpus-1/0001-20250101T000000-a"
