@@ -1,5 +1,5 @@
 """The JSON schemas of what a study stores and of every `--json` output, made from the types that are printed.
-One that changes gets a new version; `tests/golden/json-schemas.json` has them all."""
+One that changes gets a new version; `tests/golden/json-schemas.json` has a digest of each."""
 
 from __future__ import annotations
 
