@@ -17,6 +17,10 @@ from hypothesis import strategies as st
 from tests.fuzz.readers import READERS, Reader
 
 CORPUS = Path(__file__).parent / "corpus"
+MADE = {  # as those of the corpus, and larger
+    "import-csv-a-column-a-row": b"threads" + b",a" * 4000 + b",b\n" + b"1\n" * 4000,
+    "inventory-deep": b"[" * 100_000,
+}
 HANG_S = 10.0
 MOST_MIB = 512
 ROUND = settings(
@@ -67,9 +71,9 @@ def fuzz(name: str, seconds: float, first: int) -> int:
     """How many inputs were tried. Raises what failed."""
     reader, tried = READERS[name], 0
     whole = [data for data in reader.whole() if data]
-    for kept in sorted(CORPUS.glob(f"{name}*")):
-        attempt(name, reader, kept.read_bytes())
-    for data in whole:
+    kept = [path.read_bytes() for path in sorted(CORPUS.glob(f"{name}*"))]
+    made = [data for key, data in MADE.items() if key.startswith(name)]
+    for data in (*kept, *made, *whole):
         attempt(name, reader, data)
     until, number = time.monotonic() + seconds, first
     while time.monotonic() < until:
