@@ -34,9 +34,9 @@ from orchestrator.inventory import read_inventory
 from orchestrator.study import plan, schema
 from tests import factories
 from tests.analysis.conftest import Fabricator
+from tests.analysis.scan.corpus import snippets
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-SCANNED = Path(__file__).parent.parent / "analysis/scan/corpus"
 RUN = "runs/lenet5/fixed-seed/cpus-1/0001"
 STUDY = b'name = "s"\nrepetitions = 2\ncpus = [1, 2]\n[[workload]]\nmodel = "mlp"\ndataset = "digits"\n'
 SOURCE = b"# coding: utf-8\nimport torch\ndef f(x):\n    return torch.randn(3) + x\nprint(f'{f(1)}')\n"
@@ -244,7 +244,8 @@ def read_scan(data: bytes) -> None:
 
 
 def sources() -> list[bytes]:
-    return [SOURCE, *(path.read_bytes() for path in sorted(SCANNED.rglob("*.py"))[:20])]
+    some = snippets()[::20]  # each is tried before any is damaged
+    return [SOURCE, *(text.encode() for snippet in some for text in snippet.files.values())]
 
 
 def sealed(decode: Callable[[bytes], object]) -> Callable[[bytes], object]:
