@@ -72,7 +72,7 @@ def runs(folder: Path) -> Iterator[dict[str, Any]]:
 
 def collect(folder: Path) -> None:
     analysis = analyze(folder / "main", against="issre21")
-    for name in ("tables", "parquet", "traces", "harden", "figures"):
+    for name in ("tables", "parquet", "traces", "harden"):
         shutil.rmtree(RESULTS / name, ignore_errors=True)
     RESULTS.mkdir(exist_ok=True)
     rows = list(runs(folder))
@@ -87,10 +87,7 @@ def collect(folder: Path) -> None:
         shutil.copy(report / "findings.json", RESULTS)
         with zipfile.ZipFile(RESULTS / "report.zip", "w", zipfile.ZIP_DEFLATED) as archive:
             archive.write(report / "index.html", "report.html")
-        (RESULTS / "figures").mkdir()
-        for file_ in report.glob("figures/overview.*"):
-            shutil.copy(file_, RESULTS / "figures")
-    shutil.copy(RESULTS / "figures/overview.svg", PICTURE)
+        shutil.copy(report / "figures/overview.svg", PICTURE)
     for file_ in sorted((folder / "main" / "trace").glob("*/trace.json")):
         (RESULTS / "traces").mkdir(exist_ok=True)
         shutil.copy(file_, RESULTS / "traces" / f"{file_.parent.name}.json")
