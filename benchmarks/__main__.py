@@ -19,7 +19,6 @@ from benchmarks import (
     dispatch,
     exact,
     large_store,
-    packing,
     qemu_boot,
     scan,
     startup,
@@ -38,7 +37,6 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "large_store": (large_store.measure, 100_000),  # runs in the store
     "exact": (exact.measure, 10),  # turns, a block of steps each
     "dispatch": (dispatch.measure, 1000),  # runs that do nothing
-    "packing": (packing.measure, 100_000),  # runs of a simulated sweep
     "scan": (scan.measure, 5),  # times over a large project
     "trace": (trace.measure, 30),  # steps of each kind
     "qemu_boot": (qemu_boot.measure, 5),  # starts of a virtual machine
