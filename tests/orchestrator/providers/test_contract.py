@@ -173,15 +173,6 @@ def test_an_interpreter_that_does_not_exist_is_told_before_anything_is_made(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_framework_is_told_with_its_cure(tmp_path):
-    bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
-    bare.chmod(0o755)
-    text = f"[provider]\npython = {json.dumps(str(bare))}\n" + WORKLOAD
-    line = f"`{bare} -m pip install torch numpy safetensors`"
-    assert line in make(schema.parse(text), Store(tmp_path)).check()[0]
-
-
 OLD = "is Python 3.10.2, 3.11 or newer is needed"
 AS_OLD = """sed 's/"python": "[^"]*/"python": "3.10.2/'"""
 

@@ -5,7 +5,6 @@ import re
 import shutil
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,6 @@ from orchestrator.study.providers import VagrantTable
 from orchestrator.transport.keys import key_pair
 from tests.sshd import sshd_path
 
-REPOSITORY = Path(__file__).parents[4]
 VAGRANT = '[provider]\nkind = "vagrant"\n'
 WORKLOAD = '[[workload]]\nmodel = "lenet1"\ndataset = "digits"\n'
 
@@ -30,13 +28,6 @@ def test_the_vagrantfile_has_the_defaults_of_the_study_file():
     assert set(found) == {"box", "memory_mib", "boot_timeout_s"}
     counts = re.search(r"DEFAULT_CPUS = \[(.*?)\]", text)[1]
     assert tuple(map(int, counts.split(", "))) == schema.parse(WORKLOAD).cpus
-
-
-def test_machines_made_by_hand_get_the_locked_versions():
-    locked = (REPOSITORY / "requirements.lock").read_text().splitlines()
-    pins = [line for line in (files() / "requirements.txt").read_text().splitlines() if line[:1] != "#"]
-    assert len(pins) == 3
-    assert set(pins) <= set(locked)
 
 
 @pytest.mark.parametrize("script", ["provision.sh", "box/build", "box/boot", "box/dhcp", "box/initrd-init"])
