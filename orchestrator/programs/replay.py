@@ -23,6 +23,7 @@ from guest.replay.library import LibraryUnavailableError
 from guest.replay.recording import Level, Recording
 from orchestrator.errors import PrerequisiteError, ProtocolError, StoreError, UsageError
 from orchestrator.files import temporary_place
+from orchestrator.programs.watcher import watched
 
 POLL_S = 0.2
 STOP_S = 5.0
@@ -115,23 +116,13 @@ def _run(command: Sequence[str], folder: Path, added: Mapping[str, str]) -> Ende
     if found is None:
         raise UsageError(f"{command[0]}: no such program")
     adopt_orphans()
-    others = set(descendants(os.getpid()))
-    try:
-        process = subprocess.Popen([found, *command[1:]], env=os.environ | added)
-    except OSError as error:
-        raise UsageError(f"{command[0]}: cannot be started: {error.strerror}") from None
-    try:
-        while True:
-            try:
-                status = process.wait(POLL_S)
-                break
-            except subprocess.TimeoutExpired:
-                if program.in_trouble(folder):
-                    status = _end(process, others)
-                    break
-    except BaseException:
-        _end(process, others)
-        raise
+    with watched() as mark:
+        others = set(descendants(os.getpid()))
+        try:
+            process = subprocess.Popen([found, *command[1:]], env=os.environ | added | mark)
+        except OSError as error:
+            raise UsageError(f"{command[0]}: cannot be started: {error.strerror}") from None
+        status = _wait(process, others, folder)
     _wait_for_helpers()
     if not program.kept(folder):
         why = program.why_not_kept(folder)
@@ -140,6 +131,20 @@ def _run(command: Sequence[str], folder: Path, added: Mapping[str, str]) -> Ende
             todo = "raise `ulimit -n`"
         raise StoreError(f"{why}; {todo}")
     return Ended(status=status if status >= 0 else 128 - status, summary=program.read_summary(folder))
+
+
+def _wait(process: subprocess.Popen[bytes], others: set[int], folder: Path) -> int:
+    """The program's status. It is ended when one of its processes is in trouble, or this is interrupted."""
+    try:
+        while True:
+            try:
+                return process.wait(POLL_S)
+            except subprocess.TimeoutExpired:
+                if program.in_trouble(folder):
+                    return _end(process, others)
+    except BaseException:
+        _end(process, others)
+        raise
 
 
 def _wait_for_helpers() -> None:

@@ -27,6 +27,7 @@ from orchestrator.programs.conditions import Condition, notes_of_gpus
 from orchestrator.programs.kept import Kept, Run
 from orchestrator.programs.try_files import FileSeen, Role, by_name, numbers, read, role_of
 from orchestrator.programs.try_verdicts import REPORTED, WARNING, Trial, comparable, passes
+from orchestrator.programs.watcher import watched
 from orchestrator.study.plan import program_spec
 from orchestrator.study.snapshots import SKIPPED
 from orchestrator.text import Say
@@ -85,7 +86,7 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say, kept: Kept | None =
     noticed: list[notices.Notice] = []
     notes = dict.fromkeys(notes_of_gpus(conditions))
     in_force: dict[int, set[tuple[int, ...]]] = {}  # by the thread count that was asked
-    with folders.scratch("vbstudy-try-", ask.argv) as scratch:
+    with folders.scratch("vbstudy-try-", ask.argv) as scratch, watched() as mark:
         library = archive.build().write(scratch)
         # Repetitions alternate between conditions, forwards and backwards, so that drift of the machine is
         # not taken for an effect.
@@ -102,7 +103,7 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say, kept: Kept | None =
             done = there.get((condition.label, number))
             if done is None:
                 say(f"run {i} of {len(order)}: {condition.label}")
-                done = _once(ask, scratch, library, condition, number, first=i == 1)
+                done = _once(ask, scratch, library, condition, number, mark, first=i == 1)
                 trial = done.trial
                 seen = f"{counted(len(trial.metrics), 'named number')}, {counted(len(trial.files), 'file')}"
                 say(f"  {trial.wall_s:.1f} s, {seen}")
@@ -131,7 +132,16 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say, kept: Kept | None =
     )
 
 
-def _once(ask: Ask, scratch: Path, library: Path, condition: Condition, number: int, *, first: bool) -> Run:
+def _once(
+    ask: Ask,
+    scratch: Path,
+    library: Path,
+    condition: Condition,
+    number: int,
+    mark: dict[str, str],
+    *,
+    first: bool,
+) -> Run:
     out = scratch / COPY  # the same path each time: programs write paths into their files
     remove_folder(out)
     out.mkdir()
@@ -149,7 +159,7 @@ def _once(ask: Ask, scratch: Path, library: Path, condition: Condition, number: 
     )
     random_notes: list[str] = []
     try:
-        env |= control.environment(env)
+        env |= control.environment(env) | mark
         cores = threads.on_cores(host_cores()[: condition.threads])
         with (out / "log.txt").open("wb") as log, cores, control.errors_first():
             ended = command.run(
