@@ -348,15 +348,15 @@ def end_descendants(others: set[int]) -> tuple[int, list[int]]:
     return len(ended - left.keys()), sorted(pid for pid, state in left.items() if state != "Z")
 
 
-def descendants(root: int) -> dict[int, str]:
-    """The state (R, S, Z, ...) of every process below `root`."""
+def descendants(*roots: int) -> dict[int, str]:
+    """The state (R, S, Z, ...) of every process below `roots`."""
     children: dict[int, list[tuple[int, str]]] = {}
     for process in Path("/proc").glob("[0-9]*"):  # a pattern below it fails for one that ends meanwhile
         with contextlib.suppress(OSError):
             state, parent, *_ = (process / "stat").read_text().rpartition(")")[2].split()
             children.setdefault(int(parent), []).append((int(process.name), state))
     found: dict[int, str] = {}
-    waiting = [root]
+    waiting = [*roots]
     while waiting:
         for pid, state in children.get(waiting.pop(), []):
             found[pid] = state

@@ -100,7 +100,7 @@ class LocalProvider:
     def stop(self, guest: GuestSpec) -> None:
         # What a killed orchestrator left is found by its cgroup, or by the mark in its environment.
         cpuset = self._cpuset(guest)
-        processes.end(partial(processes.marked, cpuset.name), f"guest {guest.name}")
+        processes.end(partial(processes.marked_with_descendants, cpuset.name), f"guest {guest.name}")
         cpuset.remove(STOP_TIMEOUT_S)
         if is_own(self._temporary(guest)):
             remove_folder(self._temporary(guest))

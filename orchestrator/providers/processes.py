@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from guest.projects.command import descendants
 from guest.records.printable import last_line
 from orchestrator.errors import GuestError, VbstudyError
 from orchestrator.inventory import GUEST_MARK
@@ -93,6 +94,12 @@ def marked(name: str) -> list[int]:
             if mark in (process / "environ").read_bytes().split(b"\0"):
                 found.append(int(process.name))
     return found
+
+
+def marked_with_descendants(name: str) -> list[int]:
+    """These, and what they started: it may have cleared its environment."""
+    found = marked(name)
+    return [*found, *(pid for pid, state in descendants(*found).items() if state != "Z")]
 
 
 def end(find: Callable[[], list[int]], owner: str, patience_s: float = 0.0) -> None:

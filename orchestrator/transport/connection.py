@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, Protocol
 from guest.machine import threads
 from guest.machine.folders import remove_folder
 from guest.machine.signals import how_ended
+from guest.projects.command import descendants
 from orchestrator.errors import STORAGE_ERRNOS, GuestError, storage_error
 from orchestrator.files import make_private
 
@@ -34,6 +35,7 @@ INHERITED = frozenset(
      "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 )  # fmt: skip
 LINE_OVERHEAD_BYTES = 100  # of an object that holds a line
+POLL_S = 0.01
 LAST_WORDS_S = 5.0  # status and stderr come after the end of stdout, on a busy machine much later
 
 
@@ -347,12 +349,34 @@ class LocalStream(ReadStream):
         if not self._killed.is_set():  # once: a reaped process's number may be given to another
             self._killed.set()
             self._lines.close()
+            if self.process.poll() is None:
+                self._kill_descendants()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)  # point: process group killed
         self.process.wait()
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):  # what was not read will not be
                 self.process.stdin.close()
+
+    def _kill_descendants(self) -> None:
+        """In other sessions, too, which a signal to its group does not reach. It is stopped first, and starts
+        no others; an agent of projects has become the parent of what lost its own."""
+        self.process.send_signal(signal.SIGSTOP)
+        refused: set[int] = set()  # as another user's
+        deadline = time.monotonic() + LAST_WORDS_S
+        while time.monotonic() < deadline:
+            found = descendants(self.process.pid).items()
+            left = {pid for pid, state in found if state != "Z"} - refused
+            if not left:
+                return
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+                except PermissionError:
+                    refused.add(pid)
+            time.sleep(POLL_S)
 
     def how_it_ended(self) -> str:
         try:

@@ -6,12 +6,15 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import GuestError
+from orchestrator.inventory import GUEST_MARK
 from orchestrator.providers import processes
+from tests.processes import ends
 
 # Its first thread ends, as that of a process under way to its end may be the first to do.
 ENDING = """
@@ -84,3 +87,25 @@ def test_a_process_that_cannot_be_killed_is_an_error_that_names_it(process, monk
     monkeypatch.setattr(processes, "KILL_TIMEOUT_S", 0.1)
     with pytest.raises(GuestError, match=f"guest one: process {process.pid} does not end, although it was"):
         processes.end(lambda: [process.pid], "guest one")
+
+
+def test_what_a_marked_process_started_is_found_without_its_environment():
+    code = (
+        "import subprocess\n"
+        "child = subprocess.Popen(['sleep', '600'], env={}, start_new_session=True)\n"
+        "print(child.pid, flush=True); input()"
+    )
+    name = f"of-test-{os.getpid()}"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {GUEST_MARK: name},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        try:
+            child = int(process.stdout.readline())
+            assert processes.marked_with_descendants(name) == [process.pid, child]
+            processes.end(partial(processes.marked_with_descendants, name), "guest one")
+            assert ends(child)
+        finally:
+            process.kill()

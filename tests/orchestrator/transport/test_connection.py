@@ -1,13 +1,14 @@
 import errno
 import io
 import os
+import signal
 import sys
 
 import pytest
 
 from orchestrator.errors import GuestError
 from orchestrator.transport.connection import LocalConnection
-from tests.processes import alive, ends
+from tests.processes import alive, ends, wait_until
 
 
 @pytest.fixture
@@ -74,6 +75,25 @@ def test_a_killed_stream_takes_its_children_along(connection):
     assert alive(child)
     stream.kill()
     assert ends(child)
+
+
+def test_a_killed_stream_takes_along_what_left_its_session_its_environment_and_its_parent(connection):
+    code = (
+        "import ctypes, subprocess, time\n"
+        "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\n"  # as agents of projects do
+        "child = subprocess.Popen(['sleep', '600'], env={}, start_new_session=True)\n"
+        "shell = ['sh', '-c', 'env -i setsid sleep 600 > /dev/null & echo $!']\n"
+        "print(child.pid, flush=True)\n"
+        "print(int(subprocess.run(shell, stdout=subprocess.PIPE).stdout), flush=True); time.sleep(600)"
+    )
+    stream = connection.open(python(code), {})
+    children = [int(stream.receive(120)) for _ in range(2)]
+    wait_until(lambda: os.getsid(children[1]) == children[1])
+    stream.kill()
+    left = [child for child in children if not ends(child)]
+    for child in left:
+        os.kill(child, signal.SIGKILL)
+    assert not left
 
 
 def test_the_tail_of_stderr_is_kept_also_of_what_comes_after_the_end_of_stdout(connection):
