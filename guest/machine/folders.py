@@ -18,6 +18,16 @@ def unfit_for_hooks(folder: object, todo: str = "use another folder") -> str:
     return f"{folder}: {why}: {todo}"
 
 
+def unfit_for_messages(folder: object, todo: str = "use another folder") -> str:
+    """Why paths in this folder cannot be sent to an agent, and what to do; "" where they can."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        why = "a path that is not UTF-8 cannot stand in messages, so the agent would not find the project"
+        return f"{folder}: {why}: {todo}"
+    return ""
+
+
 def remove_folder(folder: Path) -> None:
     """With what a program left in it, read-only folders too, as far as this user may. Follows no link."""
     try:

@@ -85,7 +85,8 @@ def execute(request: RunRequest, out: Path, writer: MessageWriter) -> bool:
             kind = error.kind if isinstance(error, command.CommandError) else type(error).__name__
             known = isinstance(error, EXPECTED)
             text = getattr(error, "stack", "") if known else traceback.format_exc()
-            log.write(f"\n[vbstudy] {kind}: {error}\n{text}".encode())
+            # The name of a file may be no text.
+            log.write(f"\n[vbstudy] {kind}: {error}\n{text}".encode(errors="backslashreplace"))
             if kind == "Orphaned":
                 return False
             shown = str(error).replace(f"{(out / WORK).resolve()}/", "")  # paths relative to the project

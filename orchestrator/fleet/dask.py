@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -58,7 +59,7 @@ class DaskEngine:
         self._store = store
         self._notify = notify
         place = f"{socket.gethostname()}:{store.directory.resolve()}"
-        self._key = f"{study.name}-{hashlib.sha256(place.encode()).hexdigest()[:12]}"
+        self._key = f"{study.name}-{hashlib.sha256(os.fsencode(place)).hexdigest()[:12]}"
 
     def has_guest(self, name: str) -> bool:  # noqa: ARG002
         return True  # hosts make what they are asked for

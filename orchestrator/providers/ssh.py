@@ -261,7 +261,7 @@ class SshProvider:
     def _mark(self, guest: GuestSpec) -> str:
         """Unique among all studies that use the same host."""
         where = f"{os.uname().nodename}:{(self._store.guests / guest.name).resolve()}"
-        return f"vbstudy-{hashlib.sha256(where.encode()).hexdigest()[:16]}"
+        return f"vbstudy-{hashlib.sha256(os.fsencode(where)).hexdigest()[:16]}"
 
     def _temporary(self, guest: GuestSpec) -> str:
         """As of a sandbox on this machine."""
@@ -272,7 +272,7 @@ class SshProvider:
 
     def _study_folder(self, host: SshHostTable) -> str:
         where = f"{os.uname().nodename}:{self._store.directory.resolve()}"
-        return f"{host.folder}/{hashlib.sha256(where.encode()).hexdigest()[:16]}"
+        return f"{host.folder}/{hashlib.sha256(os.fsencode(where)).hexdigest()[:16]}"
 
     # ---- cgroups over there ------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from guest.machine.folders import unfit_for_hooks
+from guest.machine.folders import unfit_for_hooks, unfit_for_messages
 from guest.records.codec import digest, from_json, sha256_of
 from guest.records.run import ProjectFiles, portable_source
 from orchestrator.errors import PrerequisiteError, StoreError, UsageError
@@ -50,9 +50,10 @@ def prepare(study: Study, store: Store) -> dict[str, Snapshot]:
     """Takes the snapshots that are missing, and compares those of folders with what the folders hold now.
     Raises UsageError for a source that is not there, or that changed since its snapshot, and for a study in
     a folder that sandboxes cannot run projects in."""
-    unfit = unfit_for_hooks(store.directory.resolve(), "move the study to another folder")
-    if unfit and study.projects and study.provider.kind == "local":
-        raise UsageError(unfit)
+    if study.projects and study.provider.kind == "local":
+        folder, todo = store.directory, "move the study to another folder"
+        if unfit := unfit_for_hooks(folder.resolve(), todo) or unfit_for_messages(folder.absolute(), todo):
+            raise UsageError(unfit)
     return {table.name: _prepare(table, store) for table in study.projects}
 
 

@@ -106,6 +106,22 @@ def test_a_run_has_a_temporary_folder_of_its_own_which_is_removed_however_it_end
     assert not list((tmp_path / "tmp").iterdir())
 
 
+def test_an_error_that_names_a_file_whose_name_is_no_text_is_the_runs_and_does_not_end_the_agent(
+    tmp_path, monkeypatch
+):
+    def fail(*_):
+        raise ArtifactError(os.fsdecode(b"caf\xe9.npy: holds no arrays"))
+
+    monkeypatch.setattr(service, "run", fail)
+    request = RunRequest(spec=factories.spec(), visible_cpus=1)
+    with (tmp_path / "messages").open("wb", buffering=0) as messages:
+        assert service.execute(request, tmp_path, MessageWriter(messages.fileno()))
+    *_, last = map(json.loads, (tmp_path / "messages").read_text().splitlines())
+    assert last["kind"] == "error"
+    assert last["body"]["message"] == r"caf\udce9.npy: holds no arrays"
+    assert r"ArtifactError: caf\udce9.npy" in (tmp_path / LOG).read_text()
+
+
 def test_a_project_that_sees_fewer_cores_than_its_guest_was_made_with_is_refused(tmp_path):
     files = ProjectFiles(archive="", archive_sha256="", tree_sha256="", commit="", wheels="")
     workload = dataclasses.replace(factories.workload(), project=PROJECT)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import time
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -331,6 +332,12 @@ def test_a_host_reads_the_files_that_the_study_names(fleet, spec, tmp_path, tabl
     order = DaskEngine(study, Store(tmp_path), print)._orders(fleet)(spec.run_id, HOST)
     there = Study.model_validate_json(from_json(Order, order).study).provider
     assert str(getattr(there, key)) == expected.format(study=tmp_path.resolve())
+
+
+def test_a_study_whose_path_is_not_utf8_has_a_name_for_hosts(tmp_path):
+    names = (b"caf\xe9", b"caf\xe8")
+    made = [DaskEngine(parse(STUDY), Store(tmp_path / os.fsdecode(name)), print) for name in names]
+    assert len({each._key for each in made}) == 2
 
 
 def test_a_host_looks_for_data_where_the_study_does_and_downloads_it_to_its_own_cache(

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,12 @@ def test_a_guest_whose_host_left_the_study_is_named_with_the_way_out(tmp_path):
         hosts(provider(store, [1, 2], "a"), 1, 2)
     (store.guests / "cpus-2").rmdir()  # as it says
     assert hosts(provider(store, [1, 2], "a"), 1, 2) == [A, A]
+
+
+def test_a_study_whose_path_is_not_utf8_has_guests_on_hosts(tmp_path):
+    made = [provider(Store(tmp_path / os.fsdecode(name)), [1], "a") for name in (b"caf\xe9", b"caf\xe8")]
+    assert len({each._folder(guest_spec(1)) for each in made}) == 2
+    assert len({each._mark(guest_spec(1)) for each in made}) == 2
 
 
 @pytest.fixture

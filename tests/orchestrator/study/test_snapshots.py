@@ -1,3 +1,4 @@
+import os
 import shutil
 import subprocess
 import tarfile
@@ -103,6 +104,13 @@ def test_sandboxes_run_no_project_of_a_study_that_pythonpath_cannot_name(project
     (tmp_path / "a:b").mkdir()
     with pytest.raises(UsageError, match="a:b: a path with a colon .* move the study"):
         prepare(Store(tmp_path / "a:b"))
+
+
+def test_sandboxes_run_no_project_of_a_study_whose_path_is_not_utf8(project, tmp_path):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    with pytest.raises(UsageError, match="a path that is not UTF-8 cannot stand in messages, .* move the"):
+        prepare(Store(folder))
 
 
 def names(store):
