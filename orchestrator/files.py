@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from guest.machine.folders import unfit_for_hooks
+from analysis.results.temporary import temporary
+from guest.machine.folders import remove_folder, unfit_for_hooks
 from orchestrator.errors import GuestError, UsageError, storage_error
 
 LOCK_POLL_S = 0.2
@@ -88,6 +89,17 @@ def temporary_place() -> str:
     if unfit := unfit_for_hooks(place, "set TMPDIR to another folder"):
         raise UsageError(unfit)
     return place
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str, place: str | None = None) -> Iterator[Path]:
+    """A new folder in `place`, or where temporary files are, that is removed in the end. Those of killed
+    processes, of the same prefix, are removed first."""
+    with temporary(Path(place or tempfile.gettempdir()) / "work", prefix) as work:
+        try:
+            yield work.parent
+        finally:
+            remove_folder(work.parent)  # read-only folders, too
 
 
 def make_private(folder: Path) -> None:

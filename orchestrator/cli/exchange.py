@@ -7,7 +7,6 @@ import dataclasses
 import json
 import shlex
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import click
 
 from orchestrator.cli.options import Options, analysis_errors, check_begun, note_edited, result, show
 from orchestrator.errors import StoreError, UnmetError, UsageError
+from orchestrator.files import temporary_folder
 
 if TYPE_CHECKING:
     from analysis.exchange.verify import Verification
@@ -86,9 +86,9 @@ def _unpacked(subject: Path) -> Iterator[Path]:
     if subject.is_dir():
         yield subject
     elif subject.is_file():
-        with tempfile.TemporaryDirectory(prefix="vbstudy-verify-") as temporary:
-            unpack(subject, Path(temporary) / "study")
-            yield Path(temporary) / "study"
+        with temporary_folder("vbstudy-verify-") as temporary:
+            unpack(subject, temporary / "study")
+            yield temporary / "study"
     else:
         raise UsageError(f"{subject}: is neither a folder nor an archive")
 

@@ -8,10 +8,8 @@ measurements, the analysis decides."""
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from guest.machine import fingerprint, seeds, tiers
@@ -21,6 +19,7 @@ from guest.records.run import EMULATORS, Framework, RunResult, RunSpec, Tier, Va
 from orchestrator.agent.archive import AgentArchive
 from orchestrator.agent.executor import Executor, RunFailedError
 from orchestrator.errors import GuestError, UsageError, says_full
+from orchestrator.files import temporary_folder
 from orchestrator.guests import temporary
 from orchestrator.guests.session import alone
 from orchestrator.inventory import Guest, guest_spec
@@ -218,9 +217,9 @@ class Bench:
         )
         result: RunResult | None = None
         error = ""
-        with tempfile.TemporaryDirectory(prefix="vbstudy-harden-") as folder:
+        with temporary_folder("vbstudy-harden-") as folder:
             try:
-                result = executor.execute(spec, Path(folder), lambda message: None)  # noqa: ARG005
+                result = executor.execute(spec, folder, lambda message: None)  # noqa: ARG005
             except RunFailedError as failure:
                 error = str(failure).partition("\n")[0]
                 if says_full(error):  # which says nothing of the tier

@@ -9,7 +9,6 @@ import fnmatch
 import functools
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from orchestrator.agent import archive
 from orchestrator.agent.client import AgentClient
 from orchestrator.cores.leases import CoreLeases, host_cores
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError, UsageError
+from orchestrator.files import temporary_folder
 from orchestrator.providers import inside
 from orchestrator.store.store import Store, now
 from orchestrator.study.messages import did_you_mean
@@ -97,11 +97,11 @@ def work(
     """Probes, and writes the report into the folder `target`, whole or not at all. Raises UsageError."""
     wanted, unknown_ = cases(ask), unknown(ask.framework, store)
     agent = archive.build()
-    with tempfile.TemporaryDirectory(prefix="vbstudy-probe-") as folder, contextlib.ExitStack() as stack:
+    with temporary_folder("vbstudy-probe-") as folder, contextlib.ExitStack() as stack:
         stack.enter_context(CoreLeases(host_cores(), waiting=say).wait_for("probe", len(host_cores())))
-        connection = LocalConnection(Path(folder), ask.python, host_cores(), None, {})
+        connection = LocalConnection(folder, ask.python, host_cores(), None, {})
         stack.callback(connection.close)
-        agent.write(Path(folder))
+        agent.write(folder)
         workers, answers = [], []
         for count in ask.threads:
             say(f"{ask.framework} on {counted(count, 'thread')}: {len(wanted)} cases")
@@ -112,7 +112,7 @@ def work(
         refused = {key: r.refused for each in results for key, r in each.items() if r.refused}
         differing = tuple(c for c in wanted if c.key not in refused and _differs(c, results))
         say(f"{len(differing)} of {len(wanted)} cases differ; what they gave is compared")
-        apart = _apart(workers, ask.threads, differing, Path(folder)) if differing else {}
+        apart = _apart(workers, ask.threads, differing, folder) if differing else {}
     report = ProbeReport(
         framework=ask.framework,
         created_at=now(),

@@ -3,7 +3,6 @@ this machine as `vbstudy trace -- COMMAND` does, and kept as a trace of the stud
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from orchestrator.errors import UsageError
 from orchestrator.experiments import trace_program
 from orchestrator.experiments.trace_pair import Ask
 from orchestrator.experiments.trace_program import ProgramTrace
+from orchestrator.files import temporary_folder
 from orchestrator.programs import conditions
 from orchestrator.store.store import Store, now
 from orchestrator.study import snapshots
@@ -39,10 +39,10 @@ def work(
     store.clear_incoming()
     snapshots.prepare(study, store)
     files = snapshots.files(next(each for each in study.projects if each.name == workload.name), store)
-    with tempfile.TemporaryDirectory(prefix="vbstudy-trace-") as scratch:
-        folder = prepare.unpack(files, Path(scratch) / prepare.WORK)
+    with temporary_folder("vbstudy-trace-") as scratch:
+        folder = prepare.unpack(files, scratch / prepare.WORK)
         try:
-            environments = Path(scratch) / "environments"
+            environments = scratch / "environments"
             python, _ = environment.interpreter(folder, project, files, environments)
         except environment.RequirementsError as error:
             raise UsageError(f"{workload.name}: {error}") from None

@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from guest.replay import program, recording, streams
 from guest.replay.library import LibraryUnavailableError
 from guest.replay.recording import Level, Recording
 from orchestrator.errors import PrerequisiteError, ProtocolError, StoreError, UsageError
-from orchestrator.files import temporary_place
+from orchestrator.files import temporary_folder, temporary_place
 from orchestrator.programs.watcher import watched
 
 POLL_S = 0.2
@@ -103,11 +102,11 @@ def replay(recorded: Recording, command: Sequence[str]) -> tuple[Ended, list[str
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="vbstudy-replay-", dir=temporary_place()) as folder:
+    with temporary_folder("vbstudy-replay-", temporary_place()) as folder:
         try:
-            yield Path(folder)
+            yield folder
         except OSError as error:
-            error.filename = error.filename or folder  # a failed write does not name its file
+            error.filename = error.filename or str(folder)  # a failed write does not name its file
             raise
 
 

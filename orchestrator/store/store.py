@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.load.failures import EVIDENCE
-from analysis.results.temporary import PREFIX, clear
+from analysis.results.temporary import PREFIX, clear, temporary
 from guest.records import bounded, harden, robustness
 from guest.records.bounded import read_bounded
 from guest.records.codec import RecordError
@@ -280,24 +280,19 @@ class Store:
             shutil.rmtree(folder, ignore_errors=True)
 
     def write_together(self, target: Path, write: Callable[[Path], None]) -> None:
-        """Files that `write` puts into a folder beside `target`. A folder of the study is replaced as a
+        """Files that `write` puts into a folder beside `target`. The study's own `probe/` is replaced as a
         whole, under the lock, and keeps its other files; into others they are moved when all are whole."""
-        part = target.with_name(f"{target.name}.part")
-        with storage_errors(target):
-            shutil.rmtree(part, ignore_errors=True)  # of one that was killed
-            part.mkdir(parents=True)
-            try:
-                write(part)
+        with storage_errors(target), temporary(target) as part:
+            part.mkdir(exist_ok=True)
+            write(part)
+            for file in part.iterdir():
+                sync(file)
+            if target == self.probe:
+                _replace_folder(target, part)
+            else:
+                target.mkdir(exist_ok=True)
                 for file in part.iterdir():
-                    sync(file)
-                if target.parent == self.directory:
-                    _replace_folder(target, part)
-                else:
-                    target.mkdir(exist_ok=True)
-                    for file in part.iterdir():
-                        file.rename(target / file.name)
-            finally:
-                shutil.rmtree(part, ignore_errors=True)
+                    file.rename(target / file.name)
 
     def quarantine(self, spec: RunSpec, reason: str) -> Path:
         """Moves a damaged run out of `runs/`, with the reason beside its files: in one rename, so that it

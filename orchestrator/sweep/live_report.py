@@ -9,7 +9,6 @@ import contextlib
 import hmac
 import secrets
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import UsageError
+from orchestrator.files import temporary_folder
 from orchestrator.sweep.watch import Watched, Watcher
 
 HOST = "127.0.0.1"
@@ -172,7 +172,7 @@ def keep_building(server: Server, watcher: Watcher, build: Callable[[Watched, st
     `build(moment, version, folder)` returns it, and writes its files into the folder."""
     shown: object = None
     version = 0
-    with tempfile.TemporaryDirectory(prefix="vbstudy-report-") as temporary:
+    with temporary_folder("vbstudy-report-") as temporary:
         while True:
             frame = watcher.look()
             far = frame.alive, [(each.set_id, each.done, each.planned) for each in frame.sets]
@@ -181,7 +181,7 @@ def keep_building(server: Server, watcher: Watcher, build: Callable[[Watched, st
                 continue
             began = time.monotonic()
             version += 1
-            folder = Path(temporary) / "report"
+            folder = temporary / "report"
             page = build(frame, str(version), folder)
             files = {path.relative_to(folder).as_posix(): path for path in folder.glob("*/*.*")}
             files |= {path.name: path for path in folder.glob("*.json")}

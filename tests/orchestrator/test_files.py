@@ -5,12 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.files import expand, write_durably, write_private
+from orchestrator.files import expand, temporary_folder, write_durably, write_private
 from orchestrator.transport.ssh_folders import removal
 
 BOUND = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
@@ -120,3 +121,31 @@ def test_the_same_private_bytes_that_others_may_read_are_restricted_again(tmp_pa
     path.chmod(0o644)
     write_private(path, b"x")
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+KILLED = """
+import os, sys, tempfile
+from orchestrator.files import temporary_folder
+tempfile.tempdir = sys.argv[1]
+with temporary_folder("vbstudy-test-") as folder:
+    (folder / "file").touch()
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_temporary_folder_of_a_killed_process_is_removed_by_the_next_and_one_in_use_stays(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    (left,) = tmp_path.iterdir()
+    with temporary_folder("vbstudy-test-") as one, temporary_folder("vbstudy-test-") as two:
+        (one / "read-only").mkdir(0o500)
+        assert sorted(tmp_path.iterdir()) == sorted([one, two])
+        assert left not in (one, two)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_command_has_temporary_folders_that_stay_when_it_is_killed():
+    for path in (Path(__file__).parents[2] / "orchestrator").rglob("*.py"):
+        assert 'TemporaryDirectory(prefix="vbstudy-' not in path.read_text(), path

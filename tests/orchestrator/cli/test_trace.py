@@ -190,6 +190,19 @@ def test_the_folder_of_probes_is_replaced_as_a_whole_and_keeps_its_other_files(t
     assert [path.name for path in tmp_path.iterdir()] == ["probe"]
 
 
+@pytest.mark.parametrize("study", ["", "study"])
+def test_a_folder_beside_the_output_of_a_probe_is_none_of_its_business(tmp_path, study):
+    for name in ("results.part", "results.former"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "thesis.txt").write_text("mine")
+    store = Store(tmp_path / study)
+    for _ in range(2):  # into a folder that is not there, and into one that is
+        store.write_together(tmp_path / "results", lambda folder: (folder / "probe.json").write_text("new"))
+    assert (tmp_path / "results" / "probe.json").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results", "results.former", "results.part"]
+    assert all((tmp_path / name / "thesis.txt").exists() for name in ("results.part", "results.former"))
+
+
 def test_a_folder_of_probes_survives_a_kill_while_it_is_replaced(tmp_path):
     store = Store(tmp_path)
     (tmp_path / "probe.former").mkdir()  # killed between the two renames
