@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from analysis.diagnosis.traces import apart
 from guest.probe import registry
+from guest.records import bounded
 from guest.records.codec import from_json
+from guest.records.plain_json import parse
 from guest.records.printable import counted
 from guest.records.run import RunSpec
 from guest.records.trace import (
@@ -41,6 +42,7 @@ from guest.records.trace import (
     TraceAnswer,
 )
 from guest.trace.hash import hash_arrays
+from orchestrator.errors import ProtocolError
 from orchestrator.experiments.trace_compare import compare, dtype_of, first_difference, origin_of
 from orchestrator.experiments.trace_guests import TraceGuest, sides
 from orchestrator.store.store import Store, now
@@ -148,8 +150,10 @@ class Tracer:
         first, last = self.scope.after + 1, min(self.scope.steps, self.scope.after + FIRST_WINDOW)
         while True:
             self.say(f"steps {first} to {last}")
-            self._answers = [side.ask(self.folder, Task.STEPS, (first, last)) for side in self.sides]
+            self._answers = [self._ask(side, Task.STEPS, (first, last)) for side in self.sides]
             notes = [answer.steps for answer in self._answers]
+            if len(notes[0]) != len(notes[1]):
+                raise ProtocolError(f"the guests answered for {len(notes[0])} and {len(notes[1])} steps")
             self._reproduced(notes)
             reached = notes[0][-1].step if notes[0] else first - 1
             if first_difference(*notes) or reached < last or last == self.scope.steps:
@@ -160,11 +164,10 @@ class Tracer:
         self.say(f"the operations of step {step}")
         logs, again = [], []
         for side, letter in zip(self.sides, "ab", strict=True):
-            answer = side.ask(self.folder, Task.OPERATIONS, (step,))
+            answer = self._ask(side, Task.OPERATIONS, (step,))
             path = self.folder / f"operations-{letter}.jsonl"
             (self.folder / OPERATIONS).rename(path)
-            with path.open(encoding="utf-8") as file:
-                logs.append([from_json(OpNote, json.loads(line), path.name) for line in file])
+            logs.append(_read_log(path, side.guest))
             again.append(answer.steps[0])
             self._as_written = answer.as_written
         return logs, again
@@ -227,12 +230,29 @@ class Tracer:
         with contextlib.ExitStack() as stack:
             opened = []
             for side, letter in zip(self.sides, "ab", strict=True):
-                side.ask(self.folder, task, steps, indices)
+                self._ask(side, task, steps, indices)
                 path = self.folder / f"{letter}-{TENSORS}"
                 (self.folder / TENSORS).rename(path)
                 stack.callback(path.unlink)
-                opened.append(stack.enter_context(safe_open(path, "numpy")))
-            yield opened
+                with _well_formed(TENSORS, side.guest):
+                    opened.append(stack.enter_context(safe_open(path, "numpy")))
+            # They may lack what was asked for, or have it in other shapes.
+            with _well_formed(TENSORS, *(side.guest for side in self.sides)):
+                yield opened
+
+    def _ask(
+        self, side: TraceGuest, task: Task, steps: tuple[int, ...], operations: tuple[int, ...] = ()
+    ) -> TraceAnswer:
+        """The answer, which is about the steps that were asked for, or the first of them where the training
+        ends earlier. Raises ProtocolError."""
+        answer = side.ask(self.folder, task, steps, operations)
+        seen = tuple(note.step for note in answer.steps)
+        asked = tuple(range(steps[0], steps[-1] + 1))
+        if (task is Task.STEPS and seen != asked[: len(seen)]) or (task is Task.OPERATIONS and seen != asked):
+            raise ProtocolError(f"guest {side.guest}: answered for other steps than those asked for")
+        if seen and answer.training_steps < seen[-1]:
+            raise ProtocolError(f"guest {side.guest}: answered for steps after the end of the training")
+        return answer
 
     # ---- the result --------------------------------------------------------------------------
 
@@ -275,6 +295,23 @@ class Tracer:
             growth=(),
             notes=(),
         )
+
+
+def _read_log(path: Path, guest: str) -> list[OpNote]:
+    notes = []
+    with path.open("rb") as file, _well_formed(OPERATIONS, guest):
+        while line := file.readline(bounded.MESSAGE.bytes + 1):  # a longer one is refused by `parse`
+            notes.append(from_json(OpNote, parse(line, bounded.MESSAGE), path.name))
+    return notes
+
+
+@contextlib.contextmanager
+def _well_formed(what: str, *guests: str) -> Iterator[None]:
+    """Raises ProtocolError where a file of guests is not what its readers expect."""
+    try:
+        yield
+    except (SafetensorError, ValueError, LookupError, TypeError) as error:
+        raise ProtocolError(f"{what} of {' and '.join(guests)} is malformed: {error}") from error
 
 
 def _contradicts(note: StepNote, recorded: dict[str, str]) -> bool:

@@ -274,7 +274,7 @@ def _git(arguments: list[str], directory: Path, where: str) -> str:
     env = os.environ | {"GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "0", "LC_ALL": "C"}
     try:
         done = subprocess.run(
-            [program, *arguments], cwd=directory, env=env, capture_output=True, text=True,
+            [program, *arguments], cwd=directory, env=env, capture_output=True, text=True, errors="replace",
             timeout=GIT_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired:

@@ -2,14 +2,18 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import save, save_file
 
+from guest.records import bounded
+from guest.records.bounded import Limit
 from guest.records.codec import to_json
 from guest.records.trace import OPERATIONS, TENSORS, Outcome, StepNote, Task, TraceAnswer
 from guest.trace.hash import hash_arrays
+from orchestrator.errors import ProtocolError
 from orchestrator.experiments.trace import Tracer, TraceScope
 from tests import factories
 from tests.orchestrator.experiments.test_trace_compare import op
@@ -130,3 +134,51 @@ def test_operations_that_the_registry_does_not_know_are_named(traced):
     log = [op(0, "x", "y", name="aten.a_new_one.default")]
     found = traced(MadeSide(1, 1, log=log), MadeSide(4, 1, log=log))
     assert found.unknown == ("aten.a_new_one.default",)
+
+
+class Noise(MadeSide):
+    """Leaves other bytes than it should, or changes its answer."""
+
+    def __init__(self, task, data=None, **changes):
+        super().__init__(4, 3, log=[op(0, "x", "Y")])
+        self._task, self._data, self._changes = task, data, changes
+
+    def ask(self, into, task, steps, operations=()):
+        answer = super().ask(into, task, steps, operations)
+        if task is self._task:
+            if self._data is not None:
+                (into / (OPERATIONS if task is Task.OPERATIONS else TENSORS)).write_bytes(self._data)
+            answer = dataclasses.replace(answer, **self._changes)
+        return answer
+
+
+FIRST_STEPS = tuple(MadeSide(4, 3).note(step) for step in range(1, 5))
+
+
+@pytest.mark.parametrize(
+    ("side", "message"),
+    [
+        (Noise(Task.OPERATIONS, b"\xff\n"), "operations.jsonl of cpus-4 is malformed: not JSON: "),
+        (Noise(Task.OPERATIONS, b"[]\n"), "operations.jsonl of cpus-4 is malformed: operations-b.jsonl: an "),
+        (
+            Noise(Task.OPERATIONS, b"[" * 1001),
+            "operations.jsonl of cpus-4 is malformed: larger than 1000 bytes",
+        ),
+        (Noise(Task.OPERATIONS, steps=()), "guest cpus-4: answered for other steps than those asked for"),
+        (Noise(Task.STEPS, steps=FIRST_STEPS[1:]), "guest cpus-4: answered for other steps"),
+        (Noise(Task.STEPS, steps=FIRST_STEPS), "the guests answered for 8 and 4 steps"),
+        (
+            Noise(Task.STEPS, training_steps=2),
+            "guest cpus-4: answered for steps after the end of the training",
+        ),
+        (Noise(Task.TENSORS, b"noise"), "tensors.safetensors of cpus-4 is malformed: "),
+        (Noise(Task.TENSORS, save({"0/1": np.zeros(2)})), "tensors.safetensors of cpus-1 and cpus-4 is "),
+        (Noise(Task.TENSORS, save({"0/0": np.zeros(9)})), "tensors.safetensors of cpus-1 and cpus-4 is "),
+        (Noise(Task.WEIGHTS, b""), "tensors.safetensors of cpus-4 is malformed: "),
+        (Noise(Task.WEIGHTS, save({"3/w": np.zeros(2)})), "tensors.safetensors of cpus-1 and cpus-4 is "),
+    ],
+)
+def test_what_a_guest_sends_and_cannot_be_read_is_its_error(traced, monkeypatch, side, message):
+    monkeypatch.setattr(bounded, "MESSAGE", Limit(bytes=1000, items=100))
+    with pytest.raises(ProtocolError, match=re.escape(message)):
+        traced(MadeSide(1, 3, log=[op(0, "x", "y")]), side)

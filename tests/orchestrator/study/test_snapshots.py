@@ -233,3 +233,12 @@ def test_a_repository_that_is_not_there_is_told(tmp_path, store):
     with pytest.raises(UsageError, match=r"workload 'mine': project = 'file:.*': git cannot get it: .*not"):
         prepare(store, f"file://{tmp_path}/nowhere.git")
     assert not (store.projects / "mine.json").exists()
+
+
+def test_what_a_server_of_git_states_may_be_no_text(store, tmp_path, monkeypatch):
+    program = tmp_path / "git"
+    program.write_bytes(b"#!/bin/sh\necho 'fatal: remote error: caf\xe9' >&2\nexit 128\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(UsageError, match="git cannot get it: remote error: caf�"):
+        prepare(store, "https://example.org/mine.git")
