@@ -32,6 +32,7 @@ PLAIN = {"≠": "x", "–": "-"}  # where an output cannot write them
 SELDOM = {"–": "there is none", "?": "not known"}  # named where they occur
 FIRST_NOTES: tuple[Callable[[Problem], bool], ...] = (
     lambda problem: problem.path == STUDY_FILE,
+    lambda problem: problem.skipped and problem.path.startswith("runs/"),  # damaged, so it is missing, too
     lambda problem: problem.path == "runs",  # runs that are missing
     lambda problem: problem.what.startswith(OVERRIDES),
 )

@@ -103,6 +103,16 @@ def test_missing_runs_are_named_below_the_headline_and_in_the_first_note(study):
     assert "note: runs: 2 of 6 planned runs are missing: lenet5/fixed-seed/cpus-1 has 2 of 3" in text
 
 
+def test_a_damaged_run_is_named_before_those_that_are_missing(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            study.run(cpus, repetition)
+    (study.directory / "runs/lenet5/fixed-seed/cpus-1/0001/run.json").write_text("{")
+    plan = Plan(runs={f"lenet5/fixed-seed/cpus-{cpus}": 2 for cpus in (1, 2)})
+    text = " ".join(shown(analyze(study.directory, plan=plan)).split())
+    assert text.index("cpus-1/0001: run.json: not JSON") < text.index("note: runs: 1 of 4 planned runs")
+
+
 def test_different_models_behind_equal_accuracy_are_not_called_equal(study):
     for cpus in (1, 2):
         for repetition in (1, 2):
