@@ -33,6 +33,7 @@ from orchestrator.study import snapshots
 from orchestrator.study.providers import SshTable, with_absolute_paths
 from orchestrator.study.schema import Study
 from orchestrator.text import Say
+from vbstudy.dask_worker import perform
 
 FIRST_PATIENCE_S = 15.0
 PATIENCE_S = 600.0
@@ -78,7 +79,7 @@ class DaskEngine:
                     connect(patience_s), fleet, Events(observer, fleet.specs, fleet.over)
                 ) as client:
                     try:
-                        fleet.run(client, Dispatch(client, fleet.packing, tasks.perform, order))
+                        fleet.run(client, Dispatch(client, fleet.packing, perform, order))
                     except SchedulerLostError:
                         self._notify("the scheduler is lost; its runs are handed out again")
                         patience_s = PATIENCE_S
