@@ -14,7 +14,7 @@ from pathlib import Path
 
 from analysis.results.temporary import temporary
 from guest.machine.folders import remove_folder, unfit_for_hooks
-from orchestrator.errors import GuestError, UsageError, storage_error
+from orchestrator.errors import GuestError, StoreError, UsageError, storage_error
 
 LOCK_POLL_S = 0.2
 
@@ -33,6 +33,16 @@ def write_durably(path: Path, data: str | bytes, mode: int = 0o666) -> None:
     except OSError:
         part.unlink(missing_ok=True)
         raise
+
+
+def require_writable(path: Path) -> None:
+    """Raises StoreError where no file can be made beside `path`: before an hour of a program's runs. A file
+    is made, because permissions do not say what root may do, or what a mount refuses."""
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def write_private(path: Path, data: bytes) -> None:

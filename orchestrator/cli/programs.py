@@ -24,6 +24,7 @@ from orchestrator.cli.options import (
     running,
 )
 from orchestrator.errors import StoreError, UnmetError, UsageError
+from orchestrator.files import require_writable
 from vbstudy.exact.registry import Level
 
 LEVELS = ("auto", "library", "python")
@@ -112,8 +113,10 @@ def try_(
     if exact and replay:
         raise UsageError("--exact and --replay: choose one")
     factor = conditions.vary(vary, cpus)
-    if save is not None and not save.absolute().parent.is_dir():
-        raise UsageError(f"{save}: {save.absolute().parent} is not a folder")
+    if save is not None:
+        if not save.absolute().parent.is_dir():
+            raise UsageError(f"{save}: {save.absolute().parent} is not a folder")
+        require_writable(save)
     there = try_saved.read(against) if against is not None else None
     if there is not None:  # before an hour of runs
         try_saved.common(there, [condition.label for condition in factor.conditions])
@@ -224,6 +227,7 @@ def record(options: Options, output: Path, level: str, force: bool, command: tup
         raise UsageError(f"{output}: is a folder; name a file in it")
     if not path.parent.is_dir():
         raise UsageError(f"{output}: {path.parent} is not a folder")
+    require_writable(output)
     chosen, why = replaying.choose_level(level)
     try:
         with contextlib.chdir(options.folder()):

@@ -655,14 +655,25 @@ def test_without_a_loader_varying_its_workers_is_said_to_do_nothing(tmp_path, ca
     assert "no DataLoader of PyTorch was made: nothing was varied" in report["notes"]
 
 
+@pytest.mark.parametrize("command", [["try", "--save"], ["record", "--output"]])
+def test_a_file_that_cannot_be_written_is_reported_before_the_program_runs(tmp_path, capsys, command):
+    began = tmp_path / "began"
+    program = [*command, "/proc/self/there", "--", "touch", str(began)]
+    assert cli.run(["-C", str(tmp_path), "-q", *program]) == 6
+    assert "/proc/self/there: cannot be written: " in capsys.readouterr().err
+    assert not began.exists()
+
+
 def test_a_finished_trial_is_not_lost_for_a_file(tmp_path, capsys):
     command = ["-C", str(tmp_path), "-q", "try", "--cpus"]
     program = ["--", "sh", "-c", f"echo loss: 1; echo >> {tmp_path}/began"]
-    there = tmp_path / "there"
-    assert cli.run([*command, "1,2", "--save", "/proc/there", *program]) == 6
+    there, gone = tmp_path / "there", tmp_path / "gone" / "there"
+    gone.parent.mkdir()
+    removes = ["--", "sh", "-c", f"echo loss: 1; rm -rf {gone.parent}"]
+    assert cli.run([*command, "1,2", "--save", str(gone), *removes]) == 6
     out, err = capsys.readouterr()
     assert "metric       SAME" in out
-    assert "/proc/there: cannot be written" in err
+    assert f"{gone}: cannot be written" in err
     assert cli.run([*command, "1,2", "--save", str(there), *program]) == 0
     before = (tmp_path / "began").read_text()
     assert cli.run([*command, "3,4", "--against", str(there), *program]) == 2
