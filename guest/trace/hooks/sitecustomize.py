@@ -21,7 +21,8 @@ def _log(framework, *arguments):  # type: ignore[no-untyped-def]
         version = sys.version.split()[0]
         write("untraced", what=f"the program runs in Python {version}, and trace needs 3.11 or later there")
         return
-    there = {name for name in sys.modules if name.partition(".")[0] == "guest"}
+    # A module of the program's own may have this name.
+    programs_own = _take_guest()  # type: ignore[no-untyped-call]
     sys.path.insert(0, _SETTINGS["library"])
     try:
         if not _wires:
@@ -34,8 +35,12 @@ def _log(framework, *arguments):  # type: ignore[no-untyped-def]
         write("untraced", what=f"{framework} {version} cannot be traced: {type(error).__name__}: {error}")
     finally:
         sys.path.remove(_SETTINGS["library"])
-        for name in [n for n in sys.modules if n.partition(".")[0] == "guest" and n not in there]:
-            del sys.modules[name]  # a package of the program's own may have this name
+        _take_guest()  # type: ignore[no-untyped-call]
+        sys.modules.update(programs_own)
+
+
+def _take_guest():  # type: ignore[no-untyped-def]
+    return {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "guest"}
 
 
 def _after_torch(torch):  # type: ignore[no-untyped-def]

@@ -72,6 +72,17 @@ def test_what_was_not_traced_is_noted_where_an_operation_differs_too(traced, tmp
     assert found["notes"] == ["torch.compile was off: these are the operations of the program uncompiled"]
 
 
+@pytest.mark.needs("studies")
+def test_a_program_with_a_module_of_the_agents_name_is_traced_and_keeps_it(traced, tmp_path):
+    (tmp_path / "guest.py").write_text("whose = 'mine'\n")
+    (tmp_path / "train.py").write_text(
+        "import guest, torch\ntorch.manual_seed(0)\nprint(torch.randn(70001).sum())\n"
+        "from guest import whose\nimport sys\nassert sys.modules['guest'] is guest\n"
+    )
+    found = traced("train", folder=tmp_path)
+    assert (found["outcome"], found["notes"]) == ("operation", [])
+
+
 @pytest.mark.needs("studies", long=True)
 def test_training_in_another_thread_is_no_traced_step_and_told_at_the_limit_too(traced, tmp_path):
     (tmp_path / "train.py").write_text(
