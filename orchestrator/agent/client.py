@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from guest.records.run import SCHEMA_VERSION, Message
+from orchestrator.agent.frameworks import lacking
 from orchestrator.agent.protocol import parse_message
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError
 from orchestrator.transport.connection import Connection
@@ -28,7 +29,7 @@ class AgentClient:
         where: str = "the guest",
     ) -> None:
         """Starts `command` of the agent. `greeting` has to be called before the first request."""
-        self._where = where
+        self._where, self._python = where, connection.python
         self._stream = connection.open([connection.python, agent, *command], env)
 
     def greeting(self) -> None:
@@ -37,8 +38,9 @@ class AgentClient:
         if message is None:
             raise self._failed(f"the agent was not ready after {START_TIMEOUT_S:.0f} s")
         if message.kind == "error":
+            why = str(message.body.get("message"))
             raise PrerequisiteError(
-                f"{self._where}: the agent cannot start: {message.body.get('message')}",
+                f"{self._where}: {lacking(why, self._python) or f'the agent cannot start: {why}'}",
                 evidence=self._stream.stderr(),
             )
         version = message.body.get("schema_version")  # point: agent ready

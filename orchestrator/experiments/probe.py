@@ -26,10 +26,10 @@ from guest.records.run import Framework, ThreadSpec
 from guest.records.trace import TENSORS
 from orchestrator.agent import archive
 from orchestrator.agent.client import AgentClient
+from orchestrator.agent.frameworks import lacks
 from orchestrator.cores.leases import CoreLeases, host_cores
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError, UsageError
 from orchestrator.files import temporary_folder
-from orchestrator.providers import inside
 from orchestrator.store.store import Store, now
 from orchestrator.study.messages import did_you_mean
 from orchestrator.study.plan import program_spec
@@ -143,10 +143,7 @@ class ProbeWorker:
         except GuestError as error:
             if f"No module named '{ask.framework}'" not in error.evidence:
                 raise
-            raise PrerequisiteError(
-                f"{ask.python} has no {ask.framework}: install it with "
-                f"`{inside.install(ask.framework, ask.python)}`"
-            ) from None
+            raise PrerequisiteError(lacks(ask.framework, ask.python)) from None
 
     @property
     def folder(self) -> str:

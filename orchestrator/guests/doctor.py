@@ -19,13 +19,13 @@ from guest.datasets import datasets
 from guest.machine import fingerprint, quota
 from guest.records.printable import pip_install
 from guest.records.run import Framework
+from orchestrator.agent.frameworks import install
 from orchestrator.cores import topology
 from orchestrator.cores.cpuset import Cpuset, CpusetUnavailable
 from orchestrator.cores.leases import host_cores
 from orchestrator.cores.locks import CoreLocks
 from orchestrator.errors import GuestError, PrerequisiteError, VbstudyError
 from orchestrator.inventory import host_name
-from orchestrator.providers import inside
 from orchestrator.providers.virtualbox import checklist
 from orchestrator.providers.virtualbox.checklist import Check
 from orchestrator.store.store import Store
@@ -143,7 +143,7 @@ def _virtualbox() -> list[Check]:
 
 def _frameworks() -> list[Check]:
     found = {"torch": _version("torch"), "tensorflow": _version("tensorflow") or _version("tensorflow-cpu")}
-    cures = {name: inside.install(name, sys.executable) for name in found}
+    cures = {name: install(name, sys.executable) for name in found}
     if sys.version_info >= (3, 14):
         cures["tensorflow"] = "TensorFlow has no release for Python 3.14 yet: use Python 3.13"
     return [

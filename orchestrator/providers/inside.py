@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 from guest.records.codec import RecordError, from_json
 from guest.records.plain_json import PlainJsonError, parse
-from guest.records.printable import last_line, pip_install
-from guest.records.run import Framework
+from guest.records.printable import last_line
+from orchestrator.agent.frameworks import lacks
 from orchestrator.errors import GuestError
 from orchestrator.transport.connection import Connection
 
@@ -29,7 +29,6 @@ print(json.dumps({
 }))
 """
 FIND = "import importlib.util as u, sys; print(*[name for name in sys.argv[1:] if not u.find_spec(name)])"
-DISTRIBUTIONS = {Framework.TORCH: ("torch",), Framework.TENSORFLOW: ("tensorflow-cpu", "keras")}
 PROBE_TIMEOUT_S = 60
 NOT_STARTED = (125, 127)  # what goes before it failed, or is not there; also where it is not there itself
 MAX_CPUS = 65_536
@@ -118,11 +117,6 @@ def inspect_with_shell(
     return seen, tuple(lacking)
 
 
-def install(framework: str, python: str) -> str:
-    """The line that gives an interpreter a framework, and what guests need beside it."""
-    return pip_install(*DISTRIBUTIONS[Framework(framework)], "numpy", "safetensors", python=python)
-
-
 def missing_frameworks(
     connection: Connection, frameworks: list[str], env: Mapping[str, str] = MappingProxyType({})
 ) -> list[str]:
@@ -140,8 +134,7 @@ def framework_problems(connection: Connection, frameworks: list[str], home: str,
     outside = {"HOME": home, "PYTHONNOUSERSITE": ""}
     lacking = missing_frameworks(connection, missing, outside) if missing else []
     return [
-        f"{python} has no {name}: install it with `{install(name, python)}`, or name another interpreter as "
-        f"{setting} in study.toml"
+        f"{lacks(name, python)}, or name another interpreter as {setting} in study.toml"
         if name in lacking
         else f"{python} has {name} in the user site, which guests do not see: make a virtual environment "
         f"with it, and name its interpreter as {setting} in study.toml"

@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from guest.records.run import Framework
-from orchestrator.providers.inside import DISTRIBUTIONS
+from orchestrator.agent.frameworks import DISTRIBUTIONS
 from vbstudy.exact import state
 
 REPOSITORY = Path(__file__).parents[2]

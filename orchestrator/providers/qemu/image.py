@@ -23,10 +23,10 @@ from pathlib import Path
 
 from analysis.results.temporary import clear, temporary
 from guest.records.run import Framework
+from orchestrator.agent.frameworks import DISTRIBUTIONS
 from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.files import locked, open_lock, publish_folder
 from orchestrator.providers import processes
-from orchestrator.providers.inside import DISTRIBUTIONS
 from orchestrator.providers.qemu import scripts
 from orchestrator.text import Say
 from vbstudy import caches

@@ -183,11 +183,15 @@ def one_line(kind: str, **body) -> str:
     return f"print({json.dumps({'kind': kind, 'run_id': '', 'body': body})!r})"
 
 
+LACKING = f"{sys.executable} has no torch: install it with `{sys.executable} -m pip install torch numpy"
+
+
 @pytest.mark.parametrize(
     ("program", "error", "message"),
     [
         (one_line("hello", schema_version=99), ProtocolError, f"schema {SCHEMA_VERSION}, got hello with"),
         (one_line("error", message="No module named x"), PrerequisiteError, "cannot start: No module"),
+        (one_line("error", message="No module named 'torch'"), PrerequisiteError, LACKING),
         ("raise SystemExit('broken')", GuestError, "ended unexpectedly"),
     ],
 )  # fmt: skip
