@@ -31,7 +31,8 @@ def main() -> NoReturn:
         name = (error.name or "").partition(".")[0]
         if name in PACKAGES:
             raise
-        pip = f"{shlex.quote(sys.executable)} -m pip install vbstudy"
+        what = "vbstudy" if Path(APPLICATION).parent == HERE else APPLICATION  # a clone's is on no index
+        pip = shlex.join([sys.executable, "-m", "pip", "install", what])
         sys.stderr.write(f"vbstudy: the command line needs the package {name}: {pip}\n")
         sys.exit(MISSING)
     except KeyboardInterrupt:  # while it is being imported

@@ -184,3 +184,17 @@ def test_the_command_line_of_the_library_alone_names_what_is_missing(python, fol
     done = run([python, "-c", block + code], folder)
     message = f"vbstudy: the command line needs the package click: {python} -m pip install vbstudy\n"
     assert (done.returncode, done.stderr) == (3, message)
+
+
+def test_the_command_line_of_a_clone_names_the_clone_to_install(tmp_path):
+    code = "import sys; sys.modules['click'] = None; import runpy; "
+    code += "runpy.run_module('vbstudy', run_name='__main__')"
+    clone = tmp_path / "a clone"
+    clone.mkdir()
+    for name in PACKAGES:
+        (clone / name).symlink_to(REPOSITORY / name)
+    (clone / "vbstudy").unlink()
+    shutil.copytree(REPOSITORY / "vbstudy", clone / "vbstudy")
+    done = run([sys.executable, "-c", code], clone)
+    assert done.returncode == 3
+    assert done.stderr.endswith(f"-m pip install '{clone}'\n")
