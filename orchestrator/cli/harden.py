@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=ProgramCommand)
-@click.option("--cpus", callback=counts, metavar="N,N,...", help="The CPU counts to compare.",
+@click.option("--cpus", "--threads", "cpus", callback=counts, metavar="N,N,...",
+              help="The CPU counts to compare.",
               show_default="the study's; for a program 1 and the host's cores, at least 2")  # fmt: skip
 @click.option("--workload", metavar="NAME", help="A workload of the study.", show_default="each")
 @click.option("--runs", type=click.IntRange(min=1), default=3, metavar="N",

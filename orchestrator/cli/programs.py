@@ -33,7 +33,8 @@ CHECKED = ("bitwise", "predictions", "metric")  # LEVELS of try_verdicts, too he
 
 
 @click.command("try", context_settings=PROGRAM)
-@click.option("--cpus", callback=counts, metavar="N,N,...", help="The thread counts to compare.",
+@click.option("--cpus", "--threads", "cpus", callback=counts, metavar="N,N,...",
+              help="The thread counts to compare.",
               show_default="1 and the host's cores, at least 2")  # fmt: skip
 @click.option("--vary", default="threads", metavar="FACTOR", show_default=True,
               help="What to vary: threads, isa (AVX-512 or AVX2), workers (of DataLoaders), hash "

@@ -45,7 +45,8 @@ NOT_ALL = "an operation differs, and not all of its inputs can be compared"
 
 @click.command(cls=ProgramCommand)
 @click.argument("runs", nargs=-1, type=WORDS, metavar="[RUN_A RUN_B | -- PROGRAM ...]")
-@click.option("--cpus", callback=counts, metavar="N,M", help="The two CPU counts to compare.")
+@click.option("--cpus", "--threads", "cpus", callback=counts, metavar="N,M",
+              help="The two CPU counts to compare.")  # fmt: skip
 @click.option("--workload", metavar="NAME", help="A workload of the study.", show_default="the first")
 @click.option("--framework", type=click.Choice(["torch", "tensorflow"]), show_default="the workload's",
               help="The framework to train the workload with.")  # fmt: skip

@@ -764,6 +764,13 @@ def test_an_option_behind_the_program_that_it_does_not_have_is_noted(
     assert capsys.readouterr().err.startswith(told) == noted
 
 
+@pytest.mark.parametrize("command", ["try", "harden", "trace"])
+def test_the_counts_to_compare_are_named_cpus_or_threads(capsys, command):
+    for option in "--cpus", "--threads":
+        assert cli.run([command, option, "1,x", "--", "true"]) == 2
+        assert "1,x: 'x' is not a whole number" in capsys.readouterr().err
+
+
 def test_the_usage_of_harden_names_the_program(capsys):
     assert cli.run(["harden", "--help"]) == 0
     assert "[OPTIONS] [-- PROGRAM ...]" in capsys.readouterr().out
