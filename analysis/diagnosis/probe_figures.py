@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import analysis.figures  # noqa: F401  (it imports matplotlib without MPLBACKEND)
+
+# isort: split
 import matplotlib as mpl
 import numpy as np
 import pandas as pd

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import analysis.figures  # noqa: F401  (it imports matplotlib without MPLBACKEND)
+
+# isort: split
 import matplotlib as mpl
 import numpy as np
 import seaborn as sns

@@ -48,6 +48,7 @@ STYLE: Any = {
     "legend.frameon": False,
     "svg.hashsalt": "vbstudy",
     "text.parse_math": False,  # names with a $ are names
+    "text.usetex": False,  # whatever a matplotlibrc says: TeX need not be here
     "xtick.color": "0.25",
     "ytick.color": "0.25",
 }

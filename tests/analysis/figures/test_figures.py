@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import subprocess
+import sys
 import warnings
 from itertools import pairwise
 
@@ -237,3 +240,26 @@ def test_one_epoch_has_a_bar_beside_each_other_and_a_mark_across_thread_counts(s
     assert drawings[0].caption.endswith("Mark: mean of the runs; bar: one standard deviation.")
     assert all(line.get_marker() for line in spread.lines)
     assert len(spread.lines) == 3
+
+
+def test_a_matplotlibrc_that_asks_for_tex_is_not_followed(study, monkeypatch):
+    study.usual(runs=2)
+    monkeypatch.setitem(mpl.rcParams, "text.usetex", True)
+    with mpl.rc_context(STYLE):
+        boxes(analyze(study.directory), "lenet5").figure.draw_without_rendering()
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "analysis.report.report",
+        "analysis.report.page",
+        "analysis.diagnosis.trace_figures",
+        "analysis.diagnosis.probe_figures",
+    ],
+)
+def test_a_backend_that_is_not_known_matters_to_no_figure_and_is_left_to_other_programs(module):
+    code = f"import os, {module}; print(os.environ['MPLBACKEND'])"
+    environment = {**os.environ, "MPLBACKEND": "Qt4Agg"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("Qt4Agg\n", "")
