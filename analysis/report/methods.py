@@ -14,7 +14,7 @@ from analysis.load.study import StudyData, when
 from analysis.provenance.study_file import public_study_file, study_file_of
 from analysis.results.model import ALPHA
 from analysis.stats.statistics import INTERVALS_NOTE
-from guest.records.printable import counted, series
+from guest.records.printable import counted, printable, series
 
 VARIANTS = {
     "default": "with nothing fixed",
@@ -200,7 +200,7 @@ def version() -> str:
 def recipe(study: StudyData) -> Recipe:
     """The commands, with what is published of the study file where there is one."""
     path = study.directory / STUDY_FILE
-    name = shlex.quote(study.directory.resolve().name)
+    name = shlex.quote(printable(study.directory.resolve().name))
     begin = [f"mkdir {name}", f"cd {name}"]
     saved = [f"# save {STUDY_FILE} here", "vbstudy provision"]
     text = ""

@@ -30,6 +30,7 @@ from analysis.report.story import causes, commands, cures, size_text, strips
 from analysis.results.cells import NUMERIC, cell, missing
 from analysis.results.model import Analysis, Column, Finding, Table, Verdict
 from analysis.results.printing import appendix_tables, main_tables, shown_findings
+from guest.records.printable import printable
 
 CLASSES = {verdict: verdict.replace(" ", "-") for verdict in Verdict}  # of the style sheet
 UNQUOTED = " !$()*+,/:;=?@"  # what a data URL in an attribute may hold as it is
@@ -57,7 +58,7 @@ def page(analysis: Analysis, pictures: list[Picture], live: Unfinished | None = 
         _environment()
         .get_template("report.html.j2")
         .render(
-            name=study.directory.resolve().name,
+            name=printable(study.directory.resolve().name),
             headline=headline(analysis).partition(". "),
             size=f"{size_text(analysis)}; {provider_text(study)}",
             alarms=analysis.alarms,
@@ -96,7 +97,8 @@ def page(analysis: Analysis, pictures: list[Picture], live: Unfinished | None = 
 def waiting_page(name: str, live: Unfinished, why: str) -> str:
     """The live page of a study of which nothing can be said yet."""
     template = _environment().get_template("waiting.html.j2")
-    return template.render(name=name, live=live, why=why, **_script("live.js", "live_script"))
+    words = {"name": printable(name), "why": printable(why, lines=True)}
+    return template.render(**words, live=live, **_script("live.js", "live_script"))
 
 
 def _environment() -> jinja2.Environment:

@@ -51,3 +51,8 @@ def test_a_page_that_waits_says_why_and_looks_for_a_newer_one():
     assert "&lt;study&gt;" in text
     assert 'data-version="7"' in text
     assert text.count("<script>") == 1
+
+
+def test_a_page_that_waits_shows_names_that_are_no_text():
+    text = waiting_page("bad\udcff", unfinished(), "bad\udcff/study.toml: is wrong")
+    assert "bad?/study.toml: is wrong" in text.encode().decode()

@@ -16,6 +16,7 @@ from analysis.report import report
 from analysis.report.page import page
 from analysis.report.report import NotAReportError, write_report
 from analysis.results.model import Column, Kind, Table
+from tests.analysis.conftest import Fabricator
 
 
 class Page(HTMLParser):
@@ -103,6 +104,13 @@ def test_every_link_of_a_page_leads_somewhere_also_without_rows_in_a_table(study
     assert within <= set(parsed.ids)
     assert "table-verdicts" in within
     assert "table-tests" not in within
+
+
+def test_a_study_whose_folder_has_no_utf8_name_gets_its_report(tmp_path, undrawn):
+    study = Fabricator(tmp_path / "bad\udcff")
+    study.run(1)
+    written = write_report(analyze(study.directory), study.directory / "report")
+    assert "mkdir &#39;bad?&#39;" in written.read_text(encoding="utf-8")
 
 
 def test_an_earlier_report_is_replaced(study, tmp_path, undrawn):
