@@ -97,7 +97,7 @@ def run(ask: Ask, factor: Factor, exact: bool, say: Say) -> tuple[Report, Seen]:
         if exact:
             conditions.append(dataclasses.replace(one, label=one.label + EXACT, exact=True))
             exactly[conditions[-1].label] = one.label
-    seen = try_runs.run(ask, conditions, say)
+    seen = try_runs.run(dataclasses.replace(ask, needs_exact=exact), conditions, say)
     verdicts = decide([trial for trial in seen.trials if trial.condition in plain])
     notes = list(seen.notes)
     if any("workers" in c.hook for c in conditions) and not any(n["kind"] == "loader" for n in seen.noticed):
@@ -129,7 +129,8 @@ def _cure(seen: Seen, exactly: Mapping[str, str]) -> Cure:
     trials = seen.trials
     statuses = {trial.status for trial in trials if trial.condition not in exactly}
     mine = [trial for trial in trials if trial.condition in exactly]
-    if any(trial.status not in statuses for trial in mine):  # it fails with exact mode, which cures nothing
+    ended_early = len(mine) < len(trials) - len(mine)
+    if ended_early or any(trial.status not in statuses for trial in mine):  # exact mode cures nothing
         return Cure(answer=Answer.ABSENT, verdicts=(), pairs=0, ratio=None, low=None, high=None)
     if not framework_of(seen.software):
         return Cure(answer=NOT_APPLICABLE, verdicts=(), pairs=0, ratio=None, low=None, high=None)

@@ -21,7 +21,7 @@ from guest.records.printable import counted
 from guest.records.run import RECORDING, Framework, Override
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores
-from orchestrator.errors import UnmetError
+from orchestrator.errors import PrerequisiteError, UnmetError
 from orchestrator.programs import folders
 from orchestrator.programs.conditions import Condition, notes_of_gpus
 from orchestrator.programs.kept import Kept, Run
@@ -42,6 +42,7 @@ UNSEEN = (
 COPY = "run"
 OURS = (prepare.HOOKS, prepare.NOTICED, prepare.REPORTED, randomness.FOLDER)  # beside the copy
 LINES_SHOWN = 5
+EXACT_SAYS = "vbstudy exact: "  # what its hook prints before it ends a program
 TEXTS = (".log", ".txt", ".out", ".yaml", ".yml", ".md")
 LINES_COMPARED = 100_000
 LONG = (
@@ -61,6 +62,7 @@ class Ask:
     seed: int | None
     timeout_s: float | None = None
     disk_bytes: int = DISK_LIMIT_BYTES
+    needs_exact: bool = False  # nothing is asked where exact mode cannot start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +80,16 @@ class Seen:
 
 
 def run(ask: Ask, conditions: Sequence[Condition], say: Say, kept: Kept | None = None) -> Seen:
-    """With `kept`, each run is kept, and those that are there already are not run again. Raises UsageError
-    for a folder that cannot be copied, UnmetError when the program fails: in its first run, or otherwise
-    than by its exit status."""
+    """With `kept`, each run is kept, and those that are there already are not run again. A run that fails
+    with exact mode alone is the last one with it. Raises UsageError for a folder that cannot be copied,
+    UnmetError when the program fails: in its first run, or otherwise than by its exit status; where it
+    `needs_exact`, PrerequisiteError when exact mode itself cannot start."""
     folders.check_size(ask.folder)
     trials: list[Trial] = []
     noticed: list[notices.Notice] = []
     notes = dict.fromkeys(notes_of_gpus(conditions))
+    statuses: set[int] = set()  # of the runs without exact mode
+    exact_fails = False
     in_force: dict[int, set[tuple[int, ...]]] = {}  # by the thread count that was asked
     with folders.scratch("vbstudy-try-", ask.argv) as scratch, watched() as mark:
         library = archive.build().write(scratch)
@@ -100,18 +105,28 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say, kept: Kept | None =
         if kept and there:
             say(f"{len(there)} of {len(order)} runs are kept in {kept.folder}, and are not run again")
         for i, (condition, number) in enumerate(order, 1):
+            if condition.exact and exact_fails:
+                continue
             done = there.get((condition.label, number))
             if done is None:
                 say(f"run {i} of {len(order)}: {condition.label}")
                 done = _once(ask, scratch, library, condition, number, mark, first=i == 1)
                 trial = done.trial
+                if ask.needs_exact and condition.exact:
+                    _check_started(trial)
                 seen = f"{counted(len(trial.metrics), 'named number')}, {counted(len(trial.files), 'file')}"
                 say(f"  {trial.wall_s:.1f} s, {seen}")
                 if kept:
                     kept.add(done)
             trials.append(done.trial)
             noticed += done.noticed
-            if not condition.exact:  # which has pools of its own
+            if condition.exact:
+                exact_fails = done.trial.status not in {0, *statuses}
+                if exact_fails:
+                    last = next(filter(None, reversed(done.trial.lines)), "it printed nothing")
+                    notes[f"with exact mode it ended with status {done.trial.status}: {last}"] = None
+            else:  # exact mode has pools of its own
+                statuses.add(done.trial.status)
                 in_force.setdefault(condition.threads, set()).add(notices.intra_op(done.noticed))
             notes |= dict.fromkeys(done.remarks)
         copy = (scratch / COPY / prepare.WORK).resolve()
@@ -130,6 +145,14 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say, kept: Kept | None =
         varied=len(in_force) < 2 or len(frozenset().union(*in_force.values()) - {()}) != 1,
         noticed=tuple(noticed),
     )
+
+
+def _check_started(trial: Trial) -> None:
+    """Raises PrerequisiteError when exact mode ended the program, as without a compiler."""
+    begins = [i for i, line in enumerate(trial.lines) if line.startswith(EXACT_SAYS)]
+    if trial.status == PrerequisiteError.exit_code and begins:
+        first, *rest = trial.lines[begins[-1] :]
+        raise PrerequisiteError(f"--exact: {first.removeprefix(EXACT_SAYS)}", evidence="\n".join(rest))
 
 
 def _once(

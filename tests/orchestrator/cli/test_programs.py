@@ -729,7 +729,38 @@ def test_a_program_that_fails_with_exact_mode_alone_is_not_cured_by_it(tmp_path,
     assert cli.run(["-C", str(tmp_path), "-q", *program]) == 0
     told = capsys.readouterr().out
     assert "Exact mode was not measured: the program fails with it" in told
+    assert "note: with exact mode it ended with status 3: loss: 1.5\n" in told
     assert "cures" not in told
+
+
+FAILING_IN_EXACT = """\
+import os, sys
+exact = "VBSTUDY_EXACT" in os.environ
+print("exact" if exact else "plain", file=open({began!r}, "a"))
+if exact:
+    print({error!r})
+    sys.exit({status})
+print("loss: 0.5")
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code", "runs"),
+    [("vbstudy exact: there is no C++ compiler", 3, 3, ["plain", "exact"]),
+     ("no such operation", 1, 0, ["plain", "exact", "plain", "plain", "plain"])],
+)  # fmt: skip
+def test_exact_mode_that_fails_is_not_run_again(tmp_path, capsys, error, status, code, runs):
+    program, began = tmp_path / "program", tmp_path / "began"
+    program.mkdir()
+    (program / "train.py").write_text(FAILING_IN_EXACT.format(began=str(began), error=error, status=status))
+    command = ["try", "--exact", "--cpus", "1,2", "--runs", "2", "--", sys.executable, "train.py"]
+    assert cli.run(["-C", str(program), "-q", *command]) == code
+    out, err = capsys.readouterr()
+    assert began.read_text().split() == runs
+    if code:
+        assert err == "vbstudy: --exact: there is no C++ compiler\n"
+    else:
+        assert "note: with exact mode it ended with status 1: no such operation\n" in out
 
 
 def test_exact_mode_is_not_applicable_without_its_frameworks_in_json_too(tmp_path, capsys):
