@@ -232,14 +232,29 @@ class Commands(click.Group):
             )
         return super().resolve_command(ctx, args)
 
+    def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **settings)
+        except BrokenPipeError:  # --help and --version print while they are parsed
+            _end_output()
+            raise click.exceptions.Exit from None
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort):
             raise Stopped(KEPT if ctx.invoked_subcommand in RESUMED else "") from None
         except BrokenPipeError:
-            # The reader (`| head`) has enough: click would end with 1. What is still flushed goes nowhere.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _end_output()
+        except SystemExit as ended:
+            if not isinstance(ended.__context__, BrokenPipeError):
+                raise
+            _end_output()  # of a console: rich ends with 1
+
+
+def _end_output() -> None:
+    """The reader (`| head`) has enough: click would end with 1. What is still flushed goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Stopped(Exception):  # noqa: N818  (not an error: the user stopped it)
@@ -336,6 +351,8 @@ def analysis_errors(target: Path | None = None) -> Iterator[None]:
         raise StoreError(str(error)) from None
     except ExtraMissingError as error:
         raise PrerequisiteError(str(error)) from None
+    except BrokenPipeError:  # nobody reads the output any more; no file is meant
+        raise
     except (
         NothingToAnalyse,
         NoTableError,
@@ -348,9 +365,10 @@ def analysis_errors(target: Path | None = None) -> Iterator[None]:
         raise UsageError(str(error)) from None
     except OSError as error:
         is_target = target is not None and Path(error.filename or target).absolute() == target.absolute()
+        name = error.filename or target or "the output or a file"
         if error.errno in STORAGE_ERRNOS or is_target:
-            raise storage_error(error.filename or target, error) from None
-        raise UsageError(f"{error.filename or target}: {error.strerror}") from None
+            raise storage_error(name, error) from None
+        raise UsageError(f"{name}: {error.strerror}") from None
 
 
 def stdout() -> Console:

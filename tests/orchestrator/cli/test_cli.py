@@ -595,15 +595,26 @@ def test_a_locked_study_names_the_holder(vbstudy, study):
     assert f"`vbstudy sweep`, process {os.getpid()}" in err
 
 
-def test_a_reader_that_has_enough_ends_the_output_quietly(study):
-    done = subprocess.run(
-        f"{sys.executable} -m vbstudy -C {study} status | true; echo ${{PIPESTATUS[0]}}",
-        shell=True,
-        executable="/bin/bash",
-        capture_output=True,
-        text=True,
-    )
-    assert (done.stdout, done.stderr) == ("0\n", "")
+@pytest.mark.parametrize(
+    "command", ["status", "plan", "doctor", "verify", "scan --check .", "--help", "--version"]
+)
+def test_a_reader_that_has_enough_ends_the_output_quietly(study, command):
+    (study / "train.py").write_text("import torch\ntorch.backends.cudnn.benchmark = True\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-m", "vbstudy", *command.split()]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    done = subprocess.run(words, cwd=study, env=environment, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_an_output_that_is_full_is_named_by_verify(study):
+    with open("/dev/full", "w") as full:
+        words = [sys.executable, "-m", "vbstudy", "-C", str(study), "verify"]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 6
+    assert done.stderr.startswith("vbstudy: the output or a file: cannot be written: the disk is full;")
 
 
 @pytest.mark.needs("studies")
