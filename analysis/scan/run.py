@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
 from analysis.scan.files import Tree, walk
@@ -48,7 +50,9 @@ def scan(
             progress(done, len(named), name)
             found.append(_project(name, tree, rules))
         return Scan(schema_version=SCHEMA_VERSION, projects=tuple(found))
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("forkserver")) as pool:
+    _start_server()
+    server = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(jobs, mp_context=server, initializer=_ignore_interrupts) as pool:
         try:
             if len(named) < 2 * jobs:
                 projects = [_split_up(pool, name, tree, rules, progress) for name, tree in named]
@@ -58,6 +62,20 @@ def scan(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return Scan(schema_version=SCHEMA_VERSION, projects=tuple(projects))
+
+
+def _start_server() -> None:
+    """Starts what starts the processes, with interruptions blocked: they are while its processes begin."""
+    resource_tracker.ensure_running()  # it would unblock them
+    kept = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, kept)
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent reports an interruption
 
 
 def _project(name: str, tree: Tree, rules: frozenset[str]) -> Project:

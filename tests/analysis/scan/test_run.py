@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from analysis.scan.run import projects_of, scan
@@ -29,6 +33,36 @@ def test_many_processes_find_what_one_finds_in_the_same_order(folder):
     assert [done for done, _, _ in calls] == list(range(1, 13))
     assert sum(len(project.findings) for project in many.projects) == 12 * 15
     assert [bool(project.hardware) for project in many.projects] == [True, False, False] * 4
+
+
+INTERRUPTED = """
+import os, signal, sys
+from pathlib import Path
+from analysis.scan.run import scan
+
+def interrupt(done, total, what):
+    if done == total:  # the processes wait for work
+        os.killpg(0, signal.SIGINT)
+
+if __name__ == "__main__":
+    try:
+        scan(sorted(Path(sys.argv[1]).iterdir()), jobs=2, progress=interrupt)
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_an_interruption_is_reported_by_no_process_of_the_scan(folder, tmp_path_factory):
+    script = tmp_path_factory.mktemp("script") / "script.py"
+    script.write_text(INTERRUPTED)
+    done = subprocess.run(
+        [sys.executable, str(script), str(folder)],
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+    )
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
 
 
 def test_the_files_of_one_large_project_are_spread(folder):
