@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import os
 import re
 import shlex
+import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from orchestrator.cli.options import Options
-from orchestrator.errors import PrerequisiteError, StoreError, UnmetError, UsageError
+from orchestrator.errors import STORAGE_ERRNOS, PrerequisiteError, StoreError, UnmetError, UsageError
 from vbstudy import __version__
 
 if TYPE_CHECKING:
@@ -287,11 +289,13 @@ def _print(found: Scan, form: str, output: Path | None, only: str | None) -> Non
     from analysis.scan.sarif import to_sarif
 
     try:
-        stream = contextlib.nullcontext(sys.stdout) if output is None else output.open("w", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--output {output}: {error.strerror}") from None
-    try:
-        with stream as file:
+        with contextlib.ExitStack() as held:
+            try:
+                file = sys.stdout if output is None else held.enter_context(_opened(output))
+            except OSError as error:
+                if error.errno in STORAGE_ERRNOS:
+                    raise
+                raise UsageError(f"--output {output}: {error.strerror}") from None
             if form == "table":
                 _tables(found, Console(file=file, width=None if output is None else 160), only)
             else:
@@ -306,6 +310,27 @@ def _print(found: Scan, form: str, output: Path | None, only: str | None) -> Non
         raise
     except OSError as error:
         raise StoreError(f"{output or 'stdout'}: cannot be written: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _opened(output: Path) -> Iterator[TextIO]:
+    """A file that is in its place whole, or not at all: it may be the baseline. Devices and pipes, and files
+    in folders that cannot be written to, are written as they stand."""
+    from analysis.results.temporary import temporary
+
+    exists, special = output.exists(), output.absolute().parts[1:2] in [("dev",), ("proc",)]
+    replaceable = not exists or (output.is_file() and os.access(output, os.W_OK))
+    target = output.resolve()
+    if special or not replaceable or not os.access(target.parent, os.W_OK):
+        with output.open("w", encoding="utf-8") as file:
+            yield file
+        return
+    with temporary(target) as part:
+        with part.open("w", encoding="utf-8") as file:
+            if exists:
+                part.chmod(stat.S_IMODE(target.stat().st_mode))
+            yield file
+        part.replace(target)
 
 
 def _tables(found: Scan, console: Console, only: str | None) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -115,6 +118,50 @@ def test_an_output_on_a_full_disk_is_named(folder, capsys, monkeypatch, form):
         monkeypatch.setattr("sys.stdout", full)
         assert run(["scan", "--format", form, str(folder)]) == 6
         assert capsys.readouterr().err == "vbstudy: stdout: cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("former", [None, "the baseline"])
+def test_an_output_that_cannot_be_written_whole_leaves_what_was_there(folder, tmp_path, monkeypatch, former):
+    target = tmp_path / "scan.json"
+    if former is not None:
+        target.write_text(former)
+
+    def full(_found):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("analysis.scan.kept.encode", full)
+    before = sorted(tmp_path.iterdir())
+    assert run(["scan", "--format", "json", "--output", str(target), str(folder)]) == 6
+    assert sorted(tmp_path.iterdir()) == before
+    assert former is None or target.read_text() == former
+
+
+def test_an_output_keeps_its_mode_and_the_link_that_leads_to_it(folder, tmp_path):
+    target, link = tmp_path / "scan.json", tmp_path / "link.json"
+    target.touch(0o600)
+    link.symlink_to(target)
+    assert run(["scan", "--format", "json", "--output", str(link), str(folder)]) == 0
+    assert link.is_symlink()
+    assert json.loads(target.read_text())["projects"]
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_output_that_is_the_stdout_of_a_file_is_written_into_that(folder, tmp_path):
+    words = [
+        sys.executable,
+        "-m",
+        "vbstudy",
+        "scan",
+        "--format",
+        "json",
+        "--output",
+        "/dev/stdout",
+        str(folder),
+    ]
+    with (tmp_path / "out").open("w+") as out:
+        subprocess.run(words, stdout=out, check=True)
+        out.seek(0)
+        assert json.loads(out.read())["projects"]
 
 
 def test_one_half_only(folder, capsys):
